@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import threading
 
 
@@ -67,6 +68,20 @@ def anthropic(messages):
     }
 
 
+def inspects():
+    """A model for Inspect that runs code and repeats what it printed."""
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    outputs = [
+        ModelOutput.for_tool_call("mockllm/model", "python", {"code": "print(6 * 7)"}),
+        ModelOutput.from_content("mockllm/model", "42"),
+    ]
+    for output in outputs:
+        # Otherwise tokens are counted with a table from the network.
+        output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+    return get_model("mockllm/model", custom_outputs=outputs)
+
+
 def main(path):
     model = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
     threading.Thread(target=model.serve_forever, daemon=True).start()
@@ -76,13 +91,16 @@ def main(path):
     )
     with open(path) as file:
         examples = re.findall(r"(?:<!-- with: (\w+) -->\n)?```python\n(.*?)```", file.read(), re.S)
-    assert len(examples) >= 9, f"{path} has {len(examples)} examples"
-    names = {}
-    for module, source in examples:
-        said = []
-        names["print"] = lambda *words, **_: said.append(words)
-        exec(compile(source, path, "exec"), names)
-        assert not module or said == [("42",)], (module, said)
+    assert len(examples) >= 12, f"{path} has {len(examples)} examples"
+    names = {"model": inspects()}
+    with tempfile.TemporaryDirectory() as directory:
+        # Inspect writes logs to the working directory.
+        os.chdir(directory)
+        for module, source in examples:
+            said = []
+            names["print"] = lambda *words, **_: said.append(words)
+            exec(compile(source, path, "exec"), names)
+            assert not module or said == [("42",)], (module, said)
     print(f"{len(examples)} examples of {path} ran")
 
 

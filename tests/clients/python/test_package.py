@@ -16,7 +16,6 @@ from pathlib import Path
 import cellblock
 from cellblock import aio, display
 from cellblock.process import flags
-from cellblock.sandbox import Sandbox
 
 
 def setUpModule():
@@ -189,7 +188,114 @@ class Contexts(unittest.TestCase):
             self.assertEqual([event.kind for event in watch][-1], "watch_ended")
 
 
+class Sandboxes(unittest.TestCase):
+    def setUp(self):
+        self.sandbox = cellblock.Sandbox(server=server)
+        self.addCleanup(self.sandbox.close)
+
+    def test_programs_have_input_variables_a_directory_and_a_status(self):
+        outcome = self.sandbox.exec("cat; echo $A; pwd; echo err >&2; exit 3", input=b"\xff\n", env={"A": "b c"}, cwd="/tmp")
+        self.assertEqual((outcome.status, outcome.stdout, outcome.stderr), (3, b"\xff\nb c\n/tmp\n", b"err\n"))
+        self.assertEqual(self.sandbox.exec(["printf", "%s|", "a b", ""]).stdout, b"a b||")
+        self.assertEqual(self.sandbox.exec("kill -TERM $$", timeout=60).status, 143)
+        self.assertEqual(self.sandbox.exec("echo a; echo b >&2", together=True).stdout, b"a\nb\n")
+        large = bytes(range(256)) * 20000
+        self.assertEqual(self.sandbox.exec(["cat"], input=large).stdout, large)
+
+    def test_input_that_a_program_does_not_read_is_dropped(self):
+        self.assertEqual(self.sandbox.exec(["true"], input=bytes(8 << 20)).status, 0)
+
+    def test_output_is_kept_up_to_a_bound(self):
+        outcome = self.sandbox.exec("yes | head -c 100000", output=10)
+        self.assertEqual((outcome.stdout, outcome.is_cut), (b"y\n" * 5, True))
+        self.assertFalse(self.sandbox.exec("printf 0123456789", output=10).is_cut)
+
+    def test_programs_that_cannot_be_started_are_errors_of_the_system(self):
+        with self.assertRaises(FileNotFoundError):
+            self.sandbox.exec(["no-such-program"])
+        with self.assertRaises(PermissionError):
+            self.sandbox.exec(["/etc/passwd"])
+        with self.assertRaises(FileNotFoundError):
+            self.sandbox.exec("true", cwd="/no-such-directory")
+
+    def test_a_program_that_takes_too_long_is_killed_with_its_group(self):
+        with self.assertRaises(TimeoutError):
+            self.sandbox.exec("sleep 1234 & sleep 1234", timeout=0.5)
+        self.assertEqual(self.sandbox.exec("ps -e -o args | grep -c '[s]leep 1234'").stdout, b"0\n")
+
+    def test_files_are_anywhere(self):
+        for path in ("a", "d/b c", "/tmp/x/y", "/workspace/-n"):
+            self.sandbox.write(path, b"\0\xff")
+            self.sandbox.write(path, b"more", append=True)
+            self.assertEqual(self.sandbox.read(path), b"\0\xffmore")
+        self.sandbox.write("a", b"")
+        self.assertEqual(self.sandbox.read("a"), b"")
+        self.assertEqual(self.sandbox.read("d/b c", 6), b"\0\xffmore")
+        with self.assertRaises(ValueError):
+            self.sandbox.read("d/b c", 5)
+
+    def test_errors_of_files_are_those_of_the_system(self):
+        wrong = (
+            (IsADirectoryError, self.sandbox.read, "/tmp"),
+            (FileNotFoundError, self.sandbox.read, "no"),
+            (IsADirectoryError, lambda path: self.sandbox.write(path, b""), "/tmp"),
+            (NotADirectoryError, lambda path: self.sandbox.write(path, b""), "/etc/passwd/x"),
+            (PermissionError, lambda path: self.sandbox.write(path, b""), "/usr/x"),
+            (OSError, lambda path: self.sandbox.write(path, b""), "/tmp/" + "n" * 300),
+        )
+        for kind, call, path in wrong:
+            with self.subTest(path=path), self.assertRaises(kind) as raised:
+                call(path)
+            self.assertEqual(raised.exception.filename, path)
+        self.sandbox.exec("echo > secret; chmod 0 secret")
+        with self.assertRaises(PermissionError):
+            self.sandbox.read("secret")
+
+    def test_a_sandbox_whose_cell_is_lost_begins_anew(self):
+        self.sandbox.write("kept", b"1")
+        end = threading.Timer(0.5, lambda: server._call("context.restart", context=self.sandbox.id))
+        end.start()
+        with self.assertRaises(cellblock.Lost):
+            self.sandbox.exec("sleep 4000")
+        end.join()
+        self.assertEqual(self.sandbox.read("kept"), b"1")
+
+    def test_after_its_end_it_is_not_found(self):
+        self.sandbox.close()
+        with self.assertRaises(cellblock.NotFound):
+            self.sandbox.exec("true")
+
+
 class Servers(unittest.TestCase):
+    def test_a_block_leaves_no_process_no_thread_and_no_descriptor(self):
+        def left():
+            children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True)
+            # The one of ps itself is gone, and so are its pipes.
+            return len(children.stdout.split()), threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+        before = left()
+        for _ in range(3):
+            with cellblock.Server(rootfs="host") as own:
+                with own.context() as context, cellblock.Sandbox(server=own) as sandbox:
+                    context.run("1")
+                    sandbox.exec("sleep 4000 >/dev/null 2>&1 &")
+        self.assertEqual(left(), before)
+
+    def test_what_a_killed_server_did_is_lost_and_the_default_one_begins_anew(self):
+        script = """if True:
+            import cellblock, os, signal, threading
+            context = cellblock.Context()
+            pid = cellblock.default_server()._process.pid
+            threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
+            try:
+                context.run("import time; time.sleep(60)")
+            except cellblock.Lost as error:
+                print(error.code)
+            print(cellblock.run("6 * 7").value)
+        """
+        found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        self.assertEqual(found.stdout, "disconnected\n42\n", found.stderr)
+
     def test_wrong_options_are_an_error_with_the_reason(self):
         broken = cellblock.Server(memory="nonsense")
         with self.assertRaisesRegex(cellblock.Disconnected, "memory"):
@@ -225,6 +331,7 @@ class Servers(unittest.TestCase):
                     if path.exists():
                         break
                     time.sleep(0.05)
+                before = len(os.listdir("/proc/self/fd"))
                 with cellblock.Server.connect(path) as one, cellblock.Server.connect(path) as two:
                     kept = one.context(keep=True)
                     kept.run("x = 1")
@@ -234,6 +341,7 @@ class Servers(unittest.TestCase):
                     self.assertEqual([c["context"] for c in three.contexts()], [kept.id])
                     with self.assertRaises(cellblock.NotFound):
                         three.find(own.id)
+                self.assertEqual(len(os.listdir("/proc/self/fd")), before)
             finally:
                 listening.terminate()
                 listening.wait()
@@ -308,21 +416,33 @@ class Coroutines(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(cellblock.BadParams):
             await self.server.context(idle="nonsense")
 
-    async def test_a_sandbox_whose_agent_is_killed_goes_on(self):
-        sandbox = await Sandbox.open(self.server)
-        with self.assertRaises(cellblock.Lost):
-            await sandbox.exec("kill -9 $PPID; sleep 5")
-        outcome = await sandbox.exec("echo again")
-        self.assertEqual(outcome.stdout, b"again\n")
-        await sandbox.close()
-
     async def test_a_cancelled_command_is_killed(self):
-        sandbox = await Sandbox.open(self.server)
-        with self.assertRaises(asyncio.TimeoutError):
-            await asyncio.wait_for(sandbox.exec("sleep 4321 & sleep 4321"), 0.5)
-        left = await sandbox.exec("ps -e -o args | grep -c '[s]leep 4321'")
-        self.assertEqual(left.stdout, b"0\n")
-        await sandbox.close()
+        async with await cellblock.AsyncSandbox.open(self.server) as sandbox:
+            running = "ps -e -o args | grep -c '^sleep 4321'"
+            task = asyncio.create_task(sandbox.exec("sleep 4321 & sleep 4321"))
+            while (await sandbox.exec(running)).stdout != b"2\n":
+                await asyncio.sleep(0.05)
+            task.cancel()
+            # Also one whose start has no answer yet.
+            early = asyncio.create_task(sandbox.exec("sleep 4321"))
+            await asyncio.sleep(0)
+            early.cancel()
+            for cancelled in (task, early):
+                with self.assertRaises(asyncio.CancelledError):
+                    await cancelled
+            for _ in range(100):
+                left = await sandbox.exec(running)
+                if left.stdout == b"0\n":
+                    break
+                await asyncio.sleep(0.05)
+            self.assertEqual(left.stdout, b"0\n")
+
+    async def test_a_context_runs_programs_beside_code(self):
+        async with await self.server.context() as context:
+            running = asyncio.create_task(context.run("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n'gone on'"))
+            outcome = await context.exec(["touch", "go"])
+            self.assertEqual(outcome.status, 0)
+            self.assertEqual((await running).value, "'gone on'")
 
 
 class Display(unittest.TestCase):

@@ -12,6 +12,7 @@
 """
 
 from . import aio
+from .blocking import Sandbox
 from .errors import (
     BadParams,
     BadRequest,
@@ -30,13 +31,16 @@ from .errors import (
     UnknownMethod,
 )
 from .executable import find as find_executable
+from .programs import Outcome
 from .results import Checkpoint, Entry, Error, Event, Execution, File, Result, Run
+from .sandbox import AsyncSandbox
 from .server import Context, Files, Server, default_server, run
 from .streams import AsyncStream, AsyncWatch, Stream, Watch
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncSandbox",
     "AsyncStream",
     "AsyncWatch",
     "BadParams",
@@ -59,8 +63,10 @@ __all__ = [
     "Lost",
     "NotAllowed",
     "NotFound",
+    "Outcome",
     "Result",
     "Run",
+    "Sandbox",
     "Server",
     "ShuttingDown",
     "Stream",

@@ -12,6 +12,7 @@ from .executable import Path
 from .files import PART, content_of, entries_of, write_params
 from .link import Content, Json, Link, given
 from .process import Process
+from .programs import Command, ExecOptions, Outcome, begin
 from .requests import ContextOptions, Duration, ExecutionOptions, RunOptions, request
 from .results import Checkpoint, Entry, Execution, File, Run
 from .server import connect, creation, execution, first_failure, number
@@ -144,6 +145,11 @@ class Context:
             lambda on_event: self._server._link.call("context.run", params, on_event),
             lambda answer: self._noted(Execution(answer)),
         )
+
+    async def exec(self, command: Command, **options: Unpack[ExecOptions]) -> Outcome:
+        """Runs a program in the context's cell, beside its interpreter: see
+        `cellblock.Context.exec`. Cancelling it kills the program."""
+        return await asyncio.wrap_future(begin(self._server._link, self.id, command, **options))
 
     async def interrupt(self, *, grace: Optional[Duration] = None) -> bool:
         """Interrupts the running code, as Ctrl-C does. Returns whether any was running."""

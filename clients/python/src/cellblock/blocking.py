@@ -1,96 +1,63 @@
-"""`cellblock.sandbox` for threads: one event loop in a thread of its own serves all of them."""
+"""`cellblock.sandbox` for threads."""
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import threading
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Optional
 
-from .aio import Server
-from .sandbox import Sandbox
+from .agent import check, content_of, reading, writing
+from .errors import Lost, NotFound
+from .programs import Command, ExecOptions, Outcome, begin
+from .requests import ContextOptions
+from .server import Server, creation, default_server
+from .streams import wait
 
 if TYPE_CHECKING:
-    from typing_extensions import Concatenate, ParamSpec
-
-    P = ParamSpec("P")
-
-T = TypeVar("T")
+    from typing_extensions import Unpack
 
 
-class Loop:
-    """An event loop in a thread."""
+class Sandbox:
+    """A cell for programs and files. It ends with `close`, or with its ``with`` block.
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="cellblock-loop", daemon=True
-        )
-        self._thread.start()
+    ``server`` is the process's default one when it is left out. Options are
+    `cellblock.requests.ContextOptions`.
+    """
 
-    def run(self, task: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine. An exception in this thread meanwhile cancels it."""
-        future = asyncio.run_coroutine_threadsafe(task, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+    def __init__(
+        self, *, server: Optional[Server] = None, **options: Unpack[ContextOptions]
+    ) -> None:
+        self._server = server or default_server()
+        #: Its name at the server.
+        self.id: str = self._server._call("context.create", **creation(None, **options))["context"]
 
-    def close(self) -> None:
-        """Ends the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    def exec(self, command: Command, **options: Unpack[ExecOptions]) -> Outcome:
+        """Runs a program, or a text by `sh -c`, and waits for it.
 
+        Raises TimeoutError after ``timeout`` seconds, when its process group was killed, and
+        OSError where it cannot be started. KeyboardInterrupt meanwhile kills it.
+        """
+        return wait(begin(self._server._link, self.id, command, **options))
 
-class BlockingServer:
-    """A server whose sandboxes serve threads. Options are those of cellblock-serve(1)."""
+    def read(self, path: str, most: Optional[int] = None) -> bytes:
+        """The content of a file. A relative path starts at /workspace. Raises OSError, and
+        ValueError where it has more than ``most`` bytes."""
+        command, options = reading(path, most)
+        return content_of(path, most, self.exec(command, **options))
 
-    def __init__(self, **options: Any) -> None:
-        self.loop = Loop()
-        self.server = Server(**options)
-        try:
-            self.loop.run(self.server.start())
-        except BaseException:
-            self.loop.close()
-            raise
-
-    def open(self, **options: Any) -> BlockingSandbox:
-        """Opens a sandbox: see `Sandbox.open`."""
-        return BlockingSandbox(self.loop, self.loop.run(Sandbox.open(self.server, **options)))
+    def write(self, path: str, content: bytes, *, append: bool = False) -> None:
+        """Writes a file, and makes the directories above it. A relative path starts at
+        /workspace. Raises OSError."""
+        command, options = writing(path, content, append)
+        check(path, self.exec(command, **options))
 
     def close(self) -> None:
-        """Ends the server and its sandboxes."""
-        self.loop.run(self.server.close())
-        self.loop.close()
+        """Ends the cell and all that runs in it, if it has not ended before."""
+        try:
+            self._server._call("context.delete", context=self.id)
+        except (NotFound, Lost):
+            pass
 
+    def __enter__(self) -> Sandbox:
+        return self
 
-def _blocking(
-    method: Callable[Concatenate[Sandbox, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[BlockingSandbox, P], T]:
-    """A method of a sandbox, for threads."""
-
-    @functools.wraps(method)
-    def call(self: BlockingSandbox, /, *args: P.args, **options: P.kwargs) -> T:
-        return self._loop.run(method(self._sandbox, *args, **options))
-
-    return call
-
-
-class BlockingSandbox:
-    """A sandbox for threads: see `Sandbox`."""
-
-    def __init__(self, loop: Loop, sandbox: Sandbox) -> None:
-        self._loop, self._sandbox = loop, sandbox
-
-    @property
-    def id(self) -> str:
-        """Its name at the server."""
-        return self._sandbox.id
-
-    exec = _blocking(Sandbox.exec)
-    write = _blocking(Sandbox.write)
-    read = _blocking(Sandbox.read)
-    close = _blocking(Sandbox.close)
+    def __exit__(self, *_: object) -> None:
+        self.close()

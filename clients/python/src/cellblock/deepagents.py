@@ -13,7 +13,8 @@ from deepagents.backends.protocol import (
 )
 from deepagents.backends.sandbox import BaseSandbox
 
-from .blocking import BlockingServer
+from .blocking import Sandbox
+from .server import Server
 
 #: The most bytes of output that a model gets.
 OUTPUT = 100_000
@@ -39,13 +40,13 @@ class CellblockBackend(BaseSandbox):
     """
 
     def __init__(
-        self, *, server: Optional[BlockingServer] = None, timeout: float = 120, **options: Any
+        self, *, server: Optional[Server] = None, timeout: float = 120, **options: Any
     ) -> None:
-        self._own: Optional[BlockingServer] = None
+        self._own: Optional[Server] = None
         if server is None:
-            server = self._own = BlockingServer(**{"cpu_time": "none", "idle": "24h", **options})
+            server = self._own = Server(**{"cpu_time": "none", "idle": "24h", **options})
         self._timeout = timeout
-        self._sandbox = server.open()
+        self._sandbox = Sandbox(server=server)
 
     @property
     def id(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any, Optional
 
@@ -20,6 +21,7 @@ class CellblockError(Exception):
         retry_after: Optional[float] = None,
         state: Optional[str] = None,
         why: Optional[str] = None,
+        errno: Optional[int] = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -33,6 +35,8 @@ class CellblockError(Exception):
         self.state = state
         #: Why.
         self.why = why
+        #: The error number of the system call that failed, where one did.
+        self.errno = errno
 
     def __str__(self) -> str:
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message
@@ -96,7 +100,8 @@ class Failed(CellblockError):
 
 
 class Lost(CellblockError):
-    """The cell ended before there was an answer."""
+    """The cell ended before there was an answer. Whether the code ran to its end is unknown: try
+    again what may run twice."""
 
     code = "lost"
 
@@ -107,8 +112,9 @@ class ShuttingDown(CellblockError):
     code = "shutting_down"
 
 
-class Disconnected(CellblockError, ConnectionError):
-    """The server has ended, or its connection."""
+class Disconnected(Lost, ConnectionError):
+    """The server has ended, or its connection, and all cells with it. Another server is needed to
+    try again."""
 
     code = "disconnected"
 
@@ -158,6 +164,7 @@ def from_failure(failure: Mapping[str, Any]) -> CellblockError:
         retry_after=None if wait is None else wait / 1000,
         state=failure.get("state"),
         why=failure.get("why"),
+        errno=getattr(errno, str(failure.get("errno")), None),
     )
 
 

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 
 from .aio import Server
 from .errors import CellblockError
-from .sandbox import Sandbox
+from .sandbox import AsyncSandbox
 
 #: What a sample gets unless the configuration says otherwise. Inspect has time limits of its own.
 DEFAULTS: dict[str, Any] = {
@@ -58,7 +58,7 @@ _servers: dict[tuple[str, str], asyncio.Task[Server]] = {}
 class CellblockSandboxEnvironment(SandboxEnvironment):
     """A cell for one sample."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: AsyncSandbox) -> None:
         super().__init__()
         self._sandbox = sandbox
 
@@ -92,7 +92,7 @@ class CellblockSandboxEnvironment(SandboxEnvironment):
     ) -> dict[str, SandboxEnvironment]:
         try:
             server = await _server(task_name, _options(config))
-            sandbox = await Sandbox.open(server, label=task_name[:128])
+            sandbox = await AsyncSandbox.open(server, label=task_name[:128])
         except CellblockError as error:
             raise SandboxUnavailableError(str(error)) from error
         return {"default": cls(sandbox)}
@@ -106,11 +106,7 @@ class CellblockSandboxEnvironment(SandboxEnvironment):
         interrupted: bool,
     ) -> None:
         for environment in environments.values():
-            try:
-                await environment.as_type(CellblockSandboxEnvironment)._sandbox.close()
-            except CellblockError:
-                # It has ended before.
-                pass
+            await environment.as_type(CellblockSandboxEnvironment)._sandbox.close()
 
     async def exec(
         self,
@@ -136,7 +132,7 @@ class CellblockSandboxEnvironment(SandboxEnvironment):
                 output=most,
             )
         except FileNotFoundError as error:
-            return ExecResult(False, 127, "", f"{error.filename or cmd[0]}: {error.strerror}\n")
+            return ExecResult(False, 127, "", f"{error.strerror}\n")
         except CellblockError as error:
             raise SandboxUnavailableError(str(error)) from error
         stdout = outcome.stdout.decode(errors="replace")

@@ -17,6 +17,11 @@ from typing import IO, Any, Optional, Union
 
 from .errors import Disconnected, TooLong, from_failure
 
+#: Methods whose events go on after the answer, and the last of these events.
+LAST_EVENTS = {
+    "file.watch": "watch_ended",
+    "process.start": "process_ended",
+}
 #: A longer line ends the connection.
 LONGEST_LINE = 17 << 20
 
@@ -29,7 +34,7 @@ log = logging.getLogger("cellblock")
 
 
 class _Call:
-    """A call that has no answer yet, or a watch."""
+    """A call that has no answer yet, or whose events go on."""
 
     def __init__(self, method: str, params: Mapping[str, Any], on_event: Optional[EventHandler]):
         self.method = method
@@ -50,7 +55,7 @@ class Link:
         self._lock = threading.Lock()
         self._last = 0
         self._calls: dict[int, _Call] = {}
-        self._watches: dict[int, _Call] = {}
+        self._followed: dict[int, _Call] = {}
         self._ended: Optional[Disconnected] = None
         self._lines: SimpleQueue[Optional[bytes]] = SimpleQueue()
         self._reading = threading.Thread(target=self._read, name="cellblock-read", daemon=True)
@@ -79,10 +84,16 @@ class Link:
         call.answer.add_done_callback(lambda answer: self._settled(number, call))
         return call.answer
 
-    def forget(self, watch: Answer) -> None:
-        """Sends no more events of a watch to its handler."""
+    def forget(self, answer: Answer) -> None:
+        """Sends no more events of an answered call to its handler."""
         with self._lock:
-            self._watches = {n: one for n, one in self._watches.items() if one.answer is not watch}
+            kept = ((n, one) for n, one in self._followed.items() if one.answer is not answer)
+            self._followed = dict(kept)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server has closed the connection."""
+        return self._ended is not None
 
     def close(self) -> None:
         """Closes the writing side, once what was called has been sent."""
@@ -134,14 +145,18 @@ class Link:
         reason = self._reason()
         with self._lock:
             self._ended = Disconnected(f"the server has ended{': ' if reason else ''}{reason}")
-            calls, watches = list(self._calls.values()), list(self._watches.values())
+            calls, followed = list(self._calls.values()), list(self._followed.values())
             self._calls.clear()
-            self._watches.clear()
+            self._followed.clear()
         for call in calls:
             if call.answer.set_running_or_notify_cancel():
                 call.answer.set_exception(self._ended)
-        for watch in watches:
-            _notify(watch, {"event": "watch_ended", "why": "the server has ended"})
+        try:
+            self._reader.close()
+        except OSError:
+            pass
+        for call in followed:
+            _notify(call, {"event": LAST_EVENTS[call.method], "why": self._ended.message})
 
     def _take(self, line: Json) -> None:
         number = line.get("id")
@@ -150,16 +165,16 @@ class Link:
             log.info("the server reports: %s", event or line.get("error"))
         elif event is not None:
             with self._lock:
-                call = self._calls.get(number) or self._watches.get(number)
-                if event.get("event") == "watch_ended":
-                    self._watches.pop(number, None)
+                call = self._calls.get(number) or self._followed.get(number)
+                if call is not None and event.get("event") == LAST_EVENTS.get(call.method):
+                    self._followed.pop(number, None)
             if call is not None:
                 _notify(call, event)
         else:
             with self._lock:
                 call = self._calls.pop(number, None)
-                if call is not None and call.method == "file.watch" and "result" in line:
-                    self._watches[number] = call
+                if call is not None and call.method in LAST_EVENTS and "result" in line:
+                    self._followed[number] = call
             if call is not None and call.answer.set_running_or_notify_cancel():
                 _settle(call.answer, line)
 

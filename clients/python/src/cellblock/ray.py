@@ -31,10 +31,11 @@ from ray.experimental.sandbox.runtime import SandboxRuntime as _SandboxRuntime
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .aio import Context, Server
-from .blocking import BlockingSandbox, BlockingServer
+from .blocking import Sandbox
 from .errors import CellblockError, Lost, NotFound, from_failure
 from .link import Json
 from .results import Execution, Run
+from .server import Server as BlockingServer
 
 #: Calls of one node that are under way at once, the server's queue included.
 CONCURRENCY = 1000
@@ -383,7 +384,7 @@ class CellblockSandboxBackend(BaseSandboxBackend):
         super().__init__(image_manager or _Images())
         self._options = {"cpu_time": "none", "idle": "24h", "memory": "4G", **options}
         self._servers: dict[str, BlockingServer] = {}
-        self._sandboxes: dict[str, tuple[BlockingSandbox, SandboxConfig]] = {}
+        self._sandboxes: dict[str, tuple[Sandbox, SandboxConfig]] = {}
 
     def create_sandbox(self, config: SandboxConfig) -> str:
         limits: dict[str, Any] = {}
@@ -399,7 +400,8 @@ class CellblockSandboxBackend(BaseSandboxBackend):
             if config.image not in self._servers:
                 server = BlockingServer(**{"rootfs": config.image, **self._options})
                 self._servers[config.image] = server
-            sandbox = self._servers[config.image].open(env=config.env, limits=limits)
+            server = self._servers[config.image]
+            sandbox = Sandbox(server=server, env=config.env, limits=limits)
             if config.workdir:
                 sandbox.exec(["mkdir", "-p", config.workdir])
         except (CellblockError, OSError) as error:
@@ -410,11 +412,7 @@ class CellblockSandboxBackend(BaseSandboxBackend):
     def delete_sandbox(self, sandbox_id: str) -> None:
         sandbox, _ = self._find(sandbox_id)
         del self._sandboxes[sandbox_id]
-        try:
-            sandbox.close()
-        except CellblockError:
-            # It has ended by itself.
-            pass
+        sandbox.close()
 
     def exec_command(
         self,
@@ -447,11 +445,7 @@ class CellblockSandboxBackend(BaseSandboxBackend):
     ) -> None:
         sandbox, _ = self._find(sandbox_id)
         new = content.encode() if isinstance(content, str) else content
-        try:
-            before = sandbox.read(path) if append else b""
-        except FileNotFoundError:
-            before = b""
-        sandbox.write(path, before + new)
+        sandbox.write(path, new, append=append)
 
     def read_file(self, sandbox_id: str, path: str) -> bytes:
         return self._find(sandbox_id)[0].read(path)
@@ -472,7 +466,7 @@ class CellblockSandboxBackend(BaseSandboxBackend):
         self._servers.clear()
         self._sandboxes.clear()
 
-    def _find(self, sandbox_id: str) -> tuple[BlockingSandbox, SandboxConfig]:
+    def _find(self, sandbox_id: str) -> tuple[Sandbox, SandboxConfig]:
         if sandbox_id not in self._sandboxes:
             raise SandboxNotFoundError(f"there is no sandbox {sandbox_id}")
         return self._sandboxes[sandbox_id]

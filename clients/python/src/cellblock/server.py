@@ -14,6 +14,7 @@ from .executable import Path
 from .files import PART, content_of, entries_of, write_params
 from .link import Content, Json, Link, encoded, given
 from .process import Process
+from .programs import Command, ExecOptions, Outcome, begin
 from .requests import (
     ContextOptions,
     Duration,
@@ -155,6 +156,15 @@ class Context:
             lambda on_event: self._server._link.call("context.run", params, on_event),
             lambda answer: self._noted(Execution(answer)),
         )
+
+    def exec(self, command: Command, **options: Unpack[ExecOptions]) -> Outcome:
+        """Runs a program, or a text by `sh -c`, in the context's cell and beside its interpreter, and
+        waits for it.
+
+        Raises TimeoutError after ``timeout`` seconds, when its process group was killed, and
+        OSError where it cannot be started. KeyboardInterrupt meanwhile kills it.
+        """
+        return wait(begin(self._server._link, self.id, command, **options))
 
     def interrupt(self, *, grace: Optional[Duration] = None) -> bool:
         """Interrupts the running code, as Ctrl-C does. Returns whether any was running."""
@@ -309,7 +319,7 @@ def _shutting(connection: socket.socket, close: Callable[[], None]) -> Callable[
 
 
 def creation(
-    language: str,
+    language: Optional[str],
     *,
     id: Optional[str] = None,
     label: Optional[str] = None,
@@ -370,16 +380,20 @@ def default_server() -> Server:
     global _default
     with _default_lock:
         # A child that was forked must not write into its parent's connection.
-        if _default is None or _default[0] != os.getpid():
-            server = Server()
-            _default = (os.getpid(), server)
-            atexit.register(_close_default, *_default)
+        if _default is not None and _default[0] == os.getpid():
+            if not _default[1]._link.has_ended:
+                return _default[1]
+            # It was killed. What ran there is lost, but not what is called from now on.
+            _default[1].close()
+        else:
+            atexit.register(_close_default, os.getpid())
+        _default = (os.getpid(), Server())
         return _default[1]
 
 
-def _close_default(pid: int, server: Server) -> None:
-    if pid == os.getpid():
-        server.close()
+def _close_default(pid: int) -> None:
+    if pid == os.getpid() and _default is not None:
+        _default[1].close()
 
 
 def run(code: Content, language: str = "python", **options: Unpack[RunOptions]) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Generic, Optional, TypeVar
 
@@ -127,7 +128,7 @@ class AsyncWatch:
         await self._end(self._number)
 
 
-def wait(answer: Answer) -> Json:
+def wait(answer: Future[T]) -> T:
     """The answer to a call. An exception in this thread meanwhile, such as KeyboardInterrupt,
     cancels the call."""
     try:
