@@ -150,6 +150,12 @@ impl Page {
         text.as_str().unwrap_or_default().to_owned()
     }
 
+    /// A text with one space for each gap.
+    fn words(&mut self, id: &str) -> String {
+        let text = self.text(id);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     /// Runs code in the console, and waits for its end.
     fn run(&mut self, code: &str) {
         let before = self.value("runs.length").as_u64().unwrap();
@@ -190,7 +196,7 @@ fn the_page_of_a_server_works_in_a_browser() {
 
     // The console shows output, values and errors, and what the policy denied.
     page.run("print('hello')\n6 * 7");
-    assert_eq!(page.text("output").trim(), "hello\n42");
+    assert_eq!(page.words("output"), "hello 42");
     assert!(page.text("runs").contains("ok"));
     page.run("import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)\n1 / 0");
     assert!(page.text("output").contains("ZeroDivisionError"));
@@ -232,6 +238,18 @@ fn the_page_of_a_server_works_in_a_browser() {
         "import base64\nclass P:\n def _repr_png_(self): return base64.b64decode({png:?})\nP()"
     ));
     page.until("document.querySelector('#output img')?.naturalWidth === 1");
+
+    // Displays are updated and cleared as in a notebook.
+    page.run(
+        "from IPython.display import display, clear_output\nh = display(1, display_id='a')\n\
+         print('between')\ndisplay(2, display_id='b')\nh.update('<b>new</b>')\n3",
+    );
+    assert_eq!(page.words("output"), "'<b>new</b>' between 2 3");
+    page.run(
+        "from IPython.display import clear_output\ndisplay('old')\nprint('printed')\nclear_output()\ndisplay('kept')\n\
+         clear_output(wait=True)\ndisplay('last')",
+    );
+    assert_eq!(page.words("output"), "printed 'last'");
 
     // A context is made, keeps its variables, and is deleted.
     page.value("at('create').click()");
