@@ -32,12 +32,15 @@ mod front;
 #[path = "../common/machine.rs"]
 mod machine;
 mod memory;
+#[path = "../common/processes.rs"]
+mod processes;
 #[path = "../common/record.rs"]
 mod record;
 mod report;
 #[path = "../common/results.rs"]
 mod results;
 mod rows;
+#[path = "../common/scene.rs"]
 mod scene;
 mod server;
 #[path = "../common/shuffle.rs"]

@@ -1,11 +1,10 @@
 //! What contexts take that do nothing.
 
-use std::fs;
-
 use serde::Serialize;
 use serde_json::json;
 
 use crate::Result;
+use crate::processes::{proportional, tree};
 use crate::rows::{create, kept};
 use crate::scene::Scene;
 use crate::server::Server;
@@ -27,11 +26,11 @@ impl Idle {
     pub(crate) fn measure(scene: &Scene, about: &'static str, options: &[&str]) -> Result<Self> {
         let mut server = Server::start(scene, options)?;
         add(&mut server)?;
-        let before = proportional(server.pid())?;
+        let before = of_all(&server);
         for _ in 0..MORE {
             add(&mut server)?;
         }
-        let after = proportional(server.pid())?;
+        let after = of_all(&server);
         Ok(Self {
             about,
             contexts: MORE + 1,
@@ -53,19 +52,7 @@ fn add(server: &mut Server) -> Result<()> {
     kept(&server.call("context.run", params)?)
 }
 
-/// The PSS of a process and all of its descendants.
-fn proportional(pid: u32) -> Result<u64> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let kib: u64 = line
-        .and_then(|line| line.split_whitespace().next())
-        .map_or(Ok(0), str::parse)?;
-    let mut sum = kib << 10;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let children = task?.path().join("children");
-        for child in fs::read_to_string(children)?.split_whitespace() {
-            sum += proportional(child.parse()?).unwrap_or(0);
-        }
-    }
-    Ok(sum)
+/// The PSS of a server with all its processes.
+fn of_all(server: &Server) -> u64 {
+    tree(server.pid()).into_iter().map(proportional).sum()
 }

@@ -1,11 +1,9 @@
 //! A client of `cellblock serve` on its standard streams.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::unistd::Uid;
 use serde_json::{Value, json};
 
 use crate::Result;
@@ -32,18 +30,13 @@ impl Server {
 
     /// Starts it with these options.
     pub(crate) fn start_empty(scene: &Scene, options: &[&str]) -> Result<Self> {
-        let mut command = Command::new(&scene.cellblock);
-        command
+        let mut child = scene
+            .command()
             .arg("serve")
             .args(options)
-            .current_dir("/")
-            .env("XDG_RUNTIME_DIR", scene.scratch.path())
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        if Uid::effective().is_root() {
-            command.uid(scene.uid).gid(scene.uid);
-        }
-        let mut child = command.spawn()?;
+            .stdout(Stdio::piped())
+            .spawn()?;
         let calls = child.stdin.take();
         let answers = child.stdout.take().ok_or("no pipe to the server")?;
         let mut server = Self {

@@ -2,7 +2,9 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::unistd::Uid;
 use tempfile::TempDir;
@@ -48,11 +50,23 @@ impl Scene {
             _bin: bin,
         })
     }
+
+    /// cellblock, which will run as that user.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.cellblock);
+        command
+            .current_dir("/")
+            .env("XDG_RUNTIME_DIR", self.scratch.path());
+        if Uid::effective().is_root() {
+            command.uid(self.uid).gid(self.uid);
+        }
+        command
+    }
 }
 
 /// A new directory that everybody can enter.
 fn directory() -> Result<TempDir> {
-    let directory = tempfile::Builder::new().prefix("starts-").tempdir()?;
+    let directory = tempfile::Builder::new().prefix("bench-").tempdir()?;
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
     Ok(directory)
 }

@@ -1,0 +1,167 @@
+//! What the doors cost, their clients included.
+//!
+//! ```text
+//! cargo bench --bench doors --target x86_64-unknown-linux-musl
+//! cargo bench --bench doors -- --row e2b --runs 20
+//! cargo bench --bench doors -- --row sustained --seconds 600
+//! ```
+//!
+//! Rows are timed call by call, by turns in an order shuffled for each round, and compared with
+//! P, a bare `python3 -I -c 1` in the same run. E2B's SDK is that of `target/doors/venv`, where
+//! tests/doors/run installs it; `E2B_PYTHON` names another Python that has it.
+//!
+//! `sustained` has many clients call `/run_code` at once, by turns with as many that start a bare
+//! `python3` with the same code, and looks at the server's memory each minute. Every answer is
+//! checked. On a machine with other work, the ratio for the same processor time is the one to
+//! read; that of the rates needs a quiet one: where the scheduler groups processes by session,
+//! each cell is a group of its own, and all bare interpreters are one.
+//!
+//! `many` measures the serving process with many sandboxes, and with many open connections.
+//!
+//! Started as root, the harness measures servers of a plain user. `CELLBLOCK` names another
+//! binary than the one cargo built. The results go to `target/bench/doors.json`. Exit status 1
+//! means that an answer was wrong.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+mod client;
+mod load;
+#[path = "../common/machine.rs"]
+mod machine;
+mod many;
+#[path = "../common/processes.rs"]
+mod processes;
+mod report;
+#[path = "../common/results.rs"]
+mod results;
+mod rows;
+#[path = "../common/scene.rs"]
+mod scene;
+mod server;
+#[path = "../common/shuffle.rs"]
+mod shuffle;
+#[path = "../common/stats.rs"]
+mod stats;
+mod sustained;
+#[path = "../common/worker.rs"]
+mod worker;
+
+type Failure = Box<dyn Error + Send + Sync>;
+type Result<T> = std::result::Result<T, Failure>;
+
+/// Rounds before the first that counts.
+const WARM_UP: usize = 3;
+
+#[derive(Parser)]
+struct Args {
+    /// How often each row is timed.
+    #[arg(long, default_value_t = 200)]
+    runs: usize,
+    /// Milliseconds of rest between two rows, in which servers refill.
+    #[arg(long, default_value_t = 30)]
+    rest: u64,
+    /// Callers at once in `sustained`.
+    #[arg(long, default_value_t = 64)]
+    clients: usize,
+    /// Seconds of `sustained`, half of them for the server; 0 leaves it out.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Interpreters that wait in `sustained`.
+    #[arg(long, default_value_t = 4)]
+    warm: usize,
+    /// Sandboxes at once in `many`; 0 leaves it out.
+    #[arg(long, default_value_t = 500)]
+    sandboxes: usize,
+    /// Open connections at once in `many`.
+    #[arg(long, default_value_t = 2000)]
+    connections: usize,
+    /// Measure only what has this in its name (repeatable): a row, `sustained` or `many`.
+    #[arg(long)]
+    row: Vec<String>,
+    /// Where the results go.
+    #[arg(long, default_value = "target/bench/doors.json")]
+    out: PathBuf,
+    /// Act as the process that starts and times others: with this uid.
+    #[arg(long, hide = true)]
+    worker: Option<u32>,
+    /// What cargo passes to a benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.worker {
+        Some(uid) => worker::serve(uid, false),
+        // `cargo test --all-targets` runs this too; there is nothing to test.
+        None if !args.bench => Ok(()),
+        None => measure(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("doors: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &Args) -> Result<()> {
+    let scene = scene::Scene::prepare()?;
+    let machine = machine::Machine::gather(&scene.cellblock, scene.uid, &["/usr/bin/python3"]);
+    print!("{machine}");
+    let is_wanted = |name: &str| {
+        args.row.is_empty() || args.row.iter().any(|part| name.contains(part.as_str()))
+    };
+    let series = times(&scene, args, is_wanted)?;
+    let mut results = report::Results::of(machine, series);
+    if is_wanted("sustained") && args.seconds > 0 {
+        results.sustained = Some(sustained::Sustained::measure(&scene, args)?);
+    }
+    if is_wanted("many") && args.sandboxes > 0 {
+        results.many = Some(many::Many::measure(&scene, args)?);
+    }
+    print!("{}", results.tables());
+    results::write(&args.out, &results)
+}
+
+/// The times of the wanted rows, in microseconds. The first row is P.
+fn times(
+    scene: &scene::Scene,
+    args: &Args,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<(&'static rows::Row, Vec<f64>)>> {
+    let mut rows = Vec::new();
+    for row in rows::ALL.iter().filter(|row| is_wanted(row.name)) {
+        match row.prepare(scene) {
+            Ok(ready) => rows.push((row, ready, Vec::new())),
+            Err(error) => println!("skipped: {}: {error}", row.name),
+        }
+    }
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    rows.insert(0, (&rows::BASE, rows::BASE.prepare(scene)?, Vec::new()));
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    let mut shuffle = shuffle::Shuffle::new();
+    for round in 0..WARM_UP + args.runs {
+        shuffle.of(&mut order);
+        for index in &order {
+            std::thread::sleep(Duration::from_millis(args.rest));
+            let (row, ready, times) = &mut rows[*index];
+            let took = ready().map_err(|error| format!("{}: {error}", row.name))?;
+            if round >= WARM_UP {
+                times.push(took.as_secs_f64() * 1e6);
+            }
+        }
+    }
+    Ok(rows
+        .into_iter()
+        .map(|(row, _, times)| (row, times))
+        .collect())
+}
