@@ -336,7 +336,8 @@ impl Hub {
             let own = context.owner == caller.client;
             let kept = context.keep && key.party == party;
             let labelled = params.label.is_none() || context.label == params.label;
-            (own || kept) && labelled
+            let named = (params.context.as_ref()).is_none_or(|name| *name == key.name);
+            (own || kept) && labelled && named
         };
         let seen = self
             .contexts

@@ -185,6 +185,9 @@ pub struct ContextListing {
     /// Only contexts with this label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// Only this context, if it exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
 }
 
 /// What `file.write` takes.

@@ -1,5 +1,6 @@
 //! How long sandboxes exist.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,9 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use serve::Party;
-use serve::protocol::{Code, ContextInfo, ContextList, Failure};
-use tokio::task::JoinHandle;
+use serve::protocol::{Code, ContextList, Failure};
 use tokio::time::Instant;
 
 use super::create::USUAL_LIFE;
@@ -27,8 +27,6 @@ use crate::front::Guarded;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How often the cells of a sandbox are ended where that fails.
 const MOST_ATTEMPTS: usize = 60;
-/// How long an answer waits for the end of a sandbox's cells.
-const END_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The time until a sandbox ends: as the client asks for, but at most what the server allows.
 pub(super) fn within(guarded: &Guarded, seconds: Option<u64>) -> Duration {
@@ -55,9 +53,9 @@ pub(super) fn start_clock(guarded: &Guarded, sandbox: &Arc<Sandbox>) {
     sandbox.set_clock(Some(clock.abort_handle()));
 }
 
-/// Removes a sandbox from the list at once. The task ends when the cells have ended. Cells that it
-/// cannot end are left to the hub, which deletes idle contexts.
-fn end(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
+/// Removes a sandbox from the list at once, and ends its cells meanwhile. Cells for which that
+/// fails are left to the hub, which deletes idle contexts.
+fn end(guarded: &Guarded, sandbox: &Arc<Sandbox>) {
     guarded.sandboxes().remove(sandbox);
     let (guarded, own) = (guarded.clone(), Arc::clone(sandbox));
     tokio::spawn(async move {
@@ -69,7 +67,7 @@ fn end(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> JoinHandle<()> {
             }
             tokio::time::sleep(RETRY_AFTER).await;
         }
-    })
+    });
 }
 
 /// A sandbox that the hub still has.
@@ -82,9 +80,9 @@ pub(super) async fn existing(
     id: &str,
 ) -> Result<Arc<Sandbox>, Failure> {
     let sandbox = find(guarded, party, id)?;
-    forget_ended(guarded, party).await?;
-    find(guarded, party, id)?;
-    Ok(sandbox)
+    let main = json!({"context": sandbox.main});
+    forget_those_ended(guarded, party, vec![sandbox], &main).await?;
+    find(guarded, party, id)
 }
 
 /// Removes those sandboxes of a party from the list whose cells the hub no longer has.
@@ -92,12 +90,24 @@ pub(super) async fn existing(
 /// # Errors
 /// See [`Client::ask`].
 pub(super) async fn forget_ended(guarded: &Guarded, party: Party) -> Result<(), Failure> {
-    let before = guarded.sandboxes().of(party);
+    let all = guarded.sandboxes().of(party);
+    forget_those_ended(guarded, party, all, &json!({})).await
+}
+
+/// The same for some of them; `listing` is what lists their contexts.
+async fn forget_those_ended(
+    guarded: &Guarded,
+    party: Party,
+    sandboxes: Vec<Arc<Sandbox>>,
+    listing: &Value,
+) -> Result<(), Failure> {
     let mut client = guarded.client(party)?;
-    let listed: ContextList = client.ask_for("context.list", &json!({})).await?;
-    for sandbox in before {
-        let is_main = |context: &ContextInfo| context.context == sandbox.main;
-        if !listed.contexts.iter().any(is_main) {
+    let listed: ContextList = client.ask_for("context.list", listing).await?;
+    let names: BTreeSet<String> = (listed.contexts.into_iter())
+        .map(|context| context.context)
+        .collect();
+    for sandbox in sandboxes {
+        if !names.contains(&sandbox.main) {
             end(guarded, &sandbox);
         }
     }
@@ -111,8 +121,8 @@ pub(super) async fn kill(
 ) -> Answer {
     let killed = async {
         let sandbox = existing(&guarded, party, &id).await?;
-        // The answer does not wait longer; the task goes on.
-        let _ = tokio::time::timeout(END_DEADLINE, end(&guarded, &sandbox)).await;
+        // Its processes end within milliseconds; the kernel takes longer to free what they had.
+        end(&guarded, &sandbox);
         Ok(())
     };
     wire::done(killed.await)
