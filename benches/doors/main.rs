@@ -74,6 +74,10 @@ struct Args {
     /// Interpreters that wait in `sustained`.
     #[arg(long, default_value_t = 4)]
     warm: usize,
+    /// Modules that the template has loaded of which those in `sustained` are forked; without
+    /// it they are started.
+    #[arg(long)]
+    preload: Option<String>,
     /// Sandboxes at once in `many`; 0 leaves it out.
     #[arg(long, default_value_t = 500)]
     sandboxes: usize,

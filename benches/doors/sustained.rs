@@ -74,7 +74,11 @@ impl Turn {
 impl Sustained {
     pub(crate) fn measure(scene: &Scene, args: &Args) -> Result<Self> {
         let warm = format!("python:{}", args.warm);
-        let server = Server::start(scene, &["--max-clients", "4096", "--warm", &warm])?;
+        let mut options = vec!["--max-clients", "4096", "--warm", &warm];
+        if let Some(modules) = &args.preload {
+            options.extend(["--preload", modules]);
+        }
+        let server = Server::start(scene, &options)?;
         let of_server = || server.run_code(CODE, OUTPUT);
         // What is kept for the first calls is no growth.
         turn(args.clients, of_server, || Ok(Duration::ZERO))?;
