@@ -55,6 +55,8 @@ fn the_published_schemas_are_current() {
     assert_is_current("docs/protocol-call.schema.json", &(schema + "\n")).unwrap();
     let document = serde_json::to_string_pretty(&doors::openapi()).unwrap();
     assert_is_current("docs/openapi.json", &(document + "\n")).unwrap();
+    let schemas = serde_json::to_string_pretty(&serve::mcp::schemas()).unwrap();
+    assert_is_current("docs/mcp-tools.schema.json", &(schemas + "\n")).unwrap();
     let schema = serde_json::to_string_pretty(&serve::protocol::answer_schema()).unwrap();
     assert_is_current("docs/protocol-answer.schema.json", &(schema + "\n")).unwrap();
 }

@@ -40,7 +40,7 @@ pub(super) fn compile(
     if modules.is_empty() {
         return Ok(());
     }
-    modules.sort();
+    modules.sort_unstable();
     let count = modules.len();
     context
         .job

@@ -43,7 +43,7 @@ pub(crate) fn of_tree(directory: &Path) -> Result<Listing> {
         }
         Ok(true)
     })?;
-    lines.sort_by(|a, b| a.path.cmp(&b.path));
+    lines.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     for (index, found) in digests(&top, &lines)? {
         if let Some(Kind::File { digest, .. }) = lines.get_mut(index).map(|line| &mut line.kind) {
             *digest = found;

@@ -96,7 +96,7 @@ impl Place {
         };
         let mut ids: Vec<String> = entries.filter_map(name).collect();
         ids.retain(|id| self.connect(id).is_ok());
-        ids.sort();
+        ids.sort_unstable();
         Ok(ids)
     }
 }

@@ -133,7 +133,7 @@ fn readable_directories(config: &Config) -> Vec<PathBuf> {
             directories.extend(path.parent().map(PathBuf::from));
         }
     }
-    directories.sort();
+    directories.sort_unstable();
     directories.dedup();
     directories
 }

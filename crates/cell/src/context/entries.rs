@@ -170,7 +170,7 @@ impl Workspace<'_> {
         if !is_cut {
             listed?;
         }
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(FileAnswer::Entries { entries, is_cut })
     }
 

@@ -199,7 +199,7 @@ fn proc_covers(mountinfo: &[u8]) -> Vec<PathBuf> {
         .filter(|point| point.starts_with("/proc") && point != Path::new("/proc"))
         .filter(|point| !HARMLESS.iter().any(|harmless| point == Path::new(harmless)))
         .collect();
-    points.sort();
+    points.sort_unstable();
     points.dedup();
     points
 }

@@ -53,7 +53,7 @@ impl Trust {
         };
         let with_tls = egress.secrets.iter().filter(|secret| secret.tls);
         let mut hosts: Vec<String> = with_tls.map(|secret| secret.host.clone()).collect();
-        hosts.sort();
+        hosts.sort_unstable();
         hosts.dedup();
         (!hosts.is_empty()).then(|| Self {
             hosts,

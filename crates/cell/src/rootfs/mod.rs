@@ -146,7 +146,7 @@ impl Tree {
                 self.entries.extend(entry_at(&self.base, &etc.join(name)));
             }
         }
-        self.entries.sort_by(|a, b| a.path.cmp(&b.path));
+        self.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(())
     }
 
@@ -196,7 +196,7 @@ fn directory(path: &Path) -> Result<Tree> {
         .on(path.display())
         .hint("a rootfs has at least usr/ or bin/ with the programs to run"));
     }
-    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     let manifest = Head::read(&base)?;
     let label = manifest
         .as_ref()

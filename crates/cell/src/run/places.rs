@@ -56,7 +56,7 @@ pub(super) fn places(spec: &Spec, plan: &Plan, tmpfs: &[OwnedFd]) -> Vec<PlaceRe
     });
     let callers = binds.chain(overlays).chain(absent).chain(made).chain(files);
     let mut all: Vec<PlaceRecord> = callers.chain(devices).collect();
-    all.sort_by(|a, b| a.path.cmp(&b.path));
+    all.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     all
 }
 

@@ -53,7 +53,7 @@ impl Outputs {
         let known = cut.map_or(self.skipped.len() as u64, |cut| cut.total);
         let total = known + skipped.len() as u64;
         self.skipped.extend(skipped);
-        self.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        self.skipped.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         self.skipped.truncate(caps.listed);
         self.note_cut("files_skipped", "head", total, self.skipped.len() as u64);
     }
@@ -61,9 +61,9 @@ impl Outputs {
     /// Adds what was collected from another tree.
     pub(super) fn join(&mut self, other: Self, caps: &Caps) {
         self.files.extend(other.files);
-        self.files.sort_by(|a, b| a.path.cmp(&b.path));
+        self.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         self.skipped.extend(other.skipped);
-        self.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        self.skipped.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         self.skipped.truncate(caps.listed);
         for (list, cut) in other.truncated {
             match self.truncated.get_mut(&list) {
@@ -86,7 +86,7 @@ impl Outputs {
             .filter(|file| file.change != Change::Deleted)
             .map(|file| below_out(&file.path))
             .collect();
-        names.sort();
+        names.sort_unstable();
         names
     }
 
@@ -453,8 +453,8 @@ impl Collector<'_> {
             let with_content = files.filter(|file| file.change != Change::Deleted).count();
             outputs.note_cut("inline_files", "whole", with_content as u64, self.inlined);
         }
-        outputs.files.sort_by(|a, b| a.path.cmp(&b.path));
-        outputs.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        outputs.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        outputs.skipped.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         outputs
     }
 }

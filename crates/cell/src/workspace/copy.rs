@@ -403,7 +403,7 @@ mod tests {
             .unwrap()
             .map(|one| one.unwrap().file_name())
             .collect();
-        names.sort();
+        names.sort_unstable();
         assert_eq!(names, ["a", "link-of-from", "new"]);
         let text = |top: &str, path: &str| fs::read_link(at(top).join("a").join(path)).unwrap();
         for path in ["other-link", "link-of-directory", "link-of-file"] {

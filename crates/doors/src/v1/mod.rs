@@ -1,5 +1,6 @@
 //! cellblock's own interface: the methods of docs/PROTOCOL.md as resources.
 
+mod forms;
 mod openapi;
 mod stream;
 mod table;
@@ -25,12 +26,16 @@ use table::{Reply, Route, TABLE};
 /// Names and values, from a path or a query.
 type Pairs = Vec<(String, String)>;
 
+/// `docs/openapi.json`, packed.
+const DOCUMENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.deflate"));
+
 /// All of its resources.
 pub(crate) fn router() -> Router<Guarded> {
     let mut router = Router::new().route(
         "/v1/openapi.json",
         axum::routing::get(|| async {
-            answer::of(StatusCode::OK, "application/json", openapi().to_string())
+            let document = packed::unpack(DOCUMENT).unwrap_or_default();
+            answer::of(StatusCode::OK, "application/json", document)
         }),
     );
     for route in TABLE {

@@ -5,9 +5,11 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use serve::protocol::Failure;
 
+use super::forms::{self, Forms};
 use super::table::{Kind, Reply, Route, TABLE};
 
-/// The OpenAPI document that `docs/openapi.json` publishes.
+/// The OpenAPI document that `docs/openapi.json` publishes. The server has it packed, so that the
+/// executable holds no code that makes schemas.
 pub fn openapi() -> Value {
     let mut settings = SchemaSettings::draft2020_12();
     settings.definitions_path = "/components/schemas".into();
@@ -17,8 +19,10 @@ pub fn openapi() -> Value {
     for route in TABLE {
         let path = route.path.replace("{*", "{");
         let operations = paths.entry(path).or_insert_with(|| json!({}));
-        if let Value::Object(operations) = operations {
-            let operation = operation(route, &mut generator);
+        if let Value::Object(operations) = operations
+            && let Some(forms) = forms::of(route.call, &mut generator)
+        {
+            let operation = operation(route, forms, &generator);
             operations.insert(route.verb.name().to_owned(), operation);
         }
     }
@@ -51,9 +55,8 @@ pub fn openapi() -> Value {
     })
 }
 
-fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
-    let params = inline((route.takes)(generator), generator);
-    let result = (route.gives)(generator);
+fn operation(route: &Route, forms: Forms, generator: &SchemaGenerator) -> Value {
+    let params = inline(forms.takes, generator);
     let in_path: Vec<_> = route.in_path().collect();
     let in_query = route.fields.iter().map(|(name, _)| *name);
     let in_query = in_query.filter(|name| !in_path.contains(name));
@@ -73,7 +76,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         "summary": route.about,
         "parameters": parameters,
         "responses": {
-            status(route): success(route, result),
+            status(route): success(route, forms.gives),
             "default": {"$ref": "#/components/responses/error"},
         },
     });

@@ -1,9 +1,7 @@
 //! What there is, where, and which call of the protocol it is.
 
 use axum::routing::MethodFilter;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
-use serve::protocol as p;
 
 /// A resource and what can be done with it.
 pub(super) struct Route {
@@ -17,10 +15,6 @@ pub(super) struct Route {
     pub(super) fields: &'static [(&'static str, Kind)],
     /// What the call always has.
     pub(super) fixed: &'static [&'static str],
-    /// All parameters of the call.
-    pub(super) takes: fn(&mut SchemaGenerator) -> Schema,
-    /// The call's result.
-    pub(super) gives: fn(&mut SchemaGenerator) -> Schema,
     pub(super) reply: Reply,
 }
 
@@ -133,15 +127,6 @@ impl Route {
     }
 }
 
-fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<T>()
-}
-
-/// What is read and written as it is.
-fn any(generator: &mut SchemaGenerator) -> Schema {
-    of::<Value>(generator)
-}
-
 /// What most routes have.
 const PLAIN: Route = Route {
     verb: Verb::Get,
@@ -150,20 +135,11 @@ const PLAIN: Route = Route {
     about: "",
     fields: &[],
     fixed: &[],
-    takes: of::<p::None>,
-    gives: any,
     reply: Reply::Json,
-};
-
-const CONTEXT: Route = Route {
-    takes: of::<p::ContextName>,
-    ..PLAIN
 };
 
 const PROCESS: Route = Route {
     fields: &[("process", Kind::Number)],
-    takes: of::<p::ProcessName>,
-    gives: of::<p::Done>,
     ..PLAIN
 };
 
@@ -172,7 +148,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/status",
         call: "status",
         about: "Cells, memory, queue, contexts, checkpoints and pools",
-        gives: of::<p::Status>,
         ..PLAIN
     },
     Route {
@@ -187,8 +162,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/runs",
         call: "run",
         about: "Runs code or a program in a cell of its own",
-        takes: of::<p::Run>,
-        gives: of::<p::Ran>,
         reply: Reply::Streams,
         ..PLAIN
     },
@@ -198,8 +171,6 @@ pub(super) const TABLE: &[Route] = &[
         call: "context.create",
         about: "Creates a context, which exists until it is deleted or idle for too long",
         fixed: &["keep"],
-        takes: of::<p::ContextCreate>,
-        gives: of::<p::Created>,
         reply: Reply::Created,
         ..PLAIN
     },
@@ -207,32 +178,27 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts",
         call: "context.list",
         about: "Lists contexts",
-        fields: &[("label", Kind::Text)],
-        takes: of::<p::ContextListing>,
-        gives: of::<p::ContextList>,
+        fields: &[("label", Kind::Text), ("context", Kind::Text)],
         ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}",
         call: "context.describe",
         about: "Lists a context's variables and what it uses",
-        ..CONTEXT
+        ..PLAIN
     },
     Route {
         verb: Verb::Delete,
         path: "/v1/contexts/{context}",
         call: "context.delete",
         about: "Ends a context at once",
-        gives: of::<p::Deleted>,
-        ..CONTEXT
+        ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/run",
         call: "context.run",
         about: "Executes code in a context, after what was asked of it before",
-        takes: of::<p::ContextRun>,
-        gives: of::<p::Executed>,
         reply: Reply::Streams,
         ..PLAIN
     },
@@ -241,8 +207,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/interrupt",
         call: "context.interrupt",
         about: "Interrupts an execution: SIGINT, the grace, then a kill",
-        takes: of::<p::ContextInterrupt>,
-        gives: of::<p::Interrupted>,
         ..PLAIN
     },
     Route {
@@ -250,16 +214,13 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/restart",
         call: "context.restart",
         about: "Ends a context's interpreter and begins with a new one; the workspace is kept",
-        gives: of::<p::Restarted>,
-        ..CONTEXT
+        ..PLAIN
     },
     Route {
         verb: Verb::Put,
         path: "/v1/contexts/{context}/label",
         call: "context.label",
         about: "Changes a context's label",
-        takes: of::<p::ContextLabel>,
-        gives: of::<p::Done>,
         ..PLAIN
     },
     Route {
@@ -267,24 +228,20 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/suspend",
         call: "context.suspend",
         about: "Ends a context's processes; its state is kept on the disk until it is used",
-        gives: of::<p::Suspended>,
-        ..CONTEXT
+        ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/resume",
         call: "context.resume",
         about: "Gives a suspended context a cell, before it has something to do",
-        gives: of::<p::Resumed>,
-        ..CONTEXT
+        ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/fork",
         call: "context.fork",
         about: "Makes contexts that go on from the state and workspace of one",
-        takes: of::<p::ContextFork>,
-        gives: of::<p::Forked>,
         ..PLAIN
     },
     Route {
@@ -292,8 +249,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/rewind",
         call: "context.rewind",
         about: "Gives a context the state and workspace of one of its checkpoints",
-        takes: of::<p::ContextRewind>,
-        gives: of::<p::Rewound>,
         ..PLAIN
     },
     Route {
@@ -301,9 +256,8 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/checkpoints",
         call: "context.checkpoint",
         about: "Keeps a context's state and workspace, to go back to",
-        gives: of::<p::Checkpointed>,
         reply: Reply::Created,
-        ..CONTEXT
+        ..PLAIN
     },
     Route {
         verb: Verb::Delete,
@@ -311,8 +265,6 @@ pub(super) const TABLE: &[Route] = &[
         call: "context.forget",
         about: "Removes a checkpoint",
         fields: &[("checkpoint", Kind::Number)],
-        takes: of::<p::ContextForget>,
-        gives: of::<p::Done>,
         ..PLAIN
     },
     Route {
@@ -320,8 +272,6 @@ pub(super) const TABLE: &[Route] = &[
         call: "context.diff",
         about: "Compares a context's workspace with that of one of its checkpoints",
         fields: &[("with", Kind::Number)],
-        takes: of::<p::ContextDiff>,
-        gives: of::<p::Compared>,
         ..PLAIN
     },
     Route {
@@ -333,7 +283,6 @@ pub(super) const TABLE: &[Route] = &[
             ("recursive", Kind::Flag),
             ("depth", Kind::Number),
         ],
-        takes: of::<p::FileList>,
         ..PLAIN
     },
     Route {
@@ -341,7 +290,6 @@ pub(super) const TABLE: &[Route] = &[
         call: "file.stat",
         about: "Describes the entry at a path in a context's workspace",
         fields: &[("path", Kind::Text)],
-        takes: of::<p::FileName>,
         ..PLAIN
     },
     Route {
@@ -349,7 +297,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/directories",
         call: "file.make_directory",
         about: "Makes a directory in a context's workspace",
-        takes: of::<p::FileName>,
         ..PLAIN
     },
     Route {
@@ -357,14 +304,12 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/move",
         call: "file.move",
         about: "Moves an entry of a context's workspace to another path",
-        takes: of::<p::FileMove>,
         ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}/files/{*path}",
         call: "file.read",
         about: "Reads a file of a context's workspace",
-        takes: of::<p::FileRead>,
         reply: Reply::Content,
         ..PLAIN
     },
@@ -374,7 +319,6 @@ pub(super) const TABLE: &[Route] = &[
         call: "file.write",
         about: "Writes a file in a context's workspace",
         fields: &[("executable", Kind::Flag), ("append", Kind::Flag)],
-        takes: of::<p::FileWrite>,
         reply: Reply::Upload,
         ..PLAIN
     },
@@ -383,7 +327,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/files/{*path}",
         call: "file.remove",
         about: "Removes a file or directory of a context's workspace",
-        takes: of::<p::FileRemove>,
         ..PLAIN
     },
     Route {
@@ -391,8 +334,6 @@ pub(super) const TABLE: &[Route] = &[
         call: "file.watch",
         about: "Reports changes below a directory of a context's workspace, as events",
         fields: &[("path", Kind::Text)],
-        takes: of::<p::FileWatch>,
-        gives: of::<p::Watching>,
         reply: Reply::Watches,
         ..PLAIN
     },
@@ -401,8 +342,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/processes",
         call: "process.start",
         about: "Starts a program in a context's cell, beside its interpreter",
-        takes: of::<p::ProcessStart>,
-        gives: of::<p::ProcessStarted>,
         reply: Reply::Starts,
         ..PLAIN
     },
@@ -410,14 +349,12 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/processes",
         call: "process.list",
         about: "Lists the processes of a context",
-        gives: of::<p::ProcessList>,
-        ..CONTEXT
+        ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}/processes/{process}/events",
         call: "process.connect",
         about: "Reports the output of a process from now on, and its end, as events",
-        gives: of::<p::ProcessStarted>,
         reply: Reply::Watches,
         ..PROCESS
     },
@@ -426,7 +363,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/processes/{process}/input",
         call: "process.input",
         about: "Gives a process input",
-        takes: of::<p::ProcessInput>,
         ..PROCESS
     },
     Route {
@@ -441,7 +377,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/processes/{process}/signal",
         call: "process.signal",
         about: "Sends the process group of a process a signal",
-        takes: of::<p::ProcessSignal>,
         ..PROCESS
     },
     Route {
@@ -449,7 +384,6 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/processes/{process}/terminal",
         call: "process.resize",
         about: "Changes the size of a process's terminal",
-        takes: of::<p::ProcessResize>,
         ..PROCESS
     },
 ];
@@ -458,6 +392,10 @@ pub(super) const TABLE: &[Route] = &[
 mod tests {
     use std::collections::BTreeSet;
 
+    use schemars::SchemaGenerator;
+    use serve::protocol as p;
+
+    use super::super::forms;
     use super::*;
 
     /// A connection is what these are about, and HTTP has others for that.
@@ -477,7 +415,7 @@ mod tests {
     fn parameters_are_those_of_the_method() {
         for route in TABLE {
             let mut generator = SchemaGenerator::default();
-            let _ = (route.takes)(&mut generator);
+            assert!(forms::of(route.call, &mut generator).is_some());
             let all = serde_json::to_string(generator.definitions()).unwrap();
             let fields = route.fields.iter().map(|(name, _)| *name);
             for name in fields

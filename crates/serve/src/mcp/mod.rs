@@ -33,3 +33,4 @@ pub use instructions::{About, Interpreter};
 pub use memory::Memory;
 pub use revision::{STATELESS, WITH_HANDSHAKE as REVISIONS};
 pub use stdio::speak;
+pub use tools::schemas;

@@ -71,31 +71,33 @@ use super::{
 };
 use record::{Category, CodeError};
 
-/// The driver in one file: the modules, and then the file that starts it.
+/// The driver in one file: the modules, and then what starts the one with the file's name.
 macro_rules! driver {
-    ($start:literal: $($module:literal)*) => {
-        DriverFile {
-            path: concat!("/run/cellblock/", $start),
-            content: concat!(
-                include_str!("load.cjs"),
-                "const sources = {\n",
-                $("'./", $module, "'(require, module) {\n", include_str!($module), "},\n",)*
-                "};\n",
-                "(function (require) {\n", include_str!($start), "})(load);\n",
-            ),
-        }
-    };
-    ($start:literal) => {
-        driver!(
-            $start: "console.cjs" "describe.cjs" "errors.cjs" "evaluate.cjs" "interrupts.cjs"
-                "protocol.cjs" "results.cjs" "session.cjs" "stack.cjs" "statements.cjs"
-                "terminator.cjs" "types.cjs" "workers.cjs"
+    ($($module:literal)*) => {
+        concat!(
+            include_str!("load.cjs"),
+            "const sources = {\n",
+            $("'./", $module, "'(require, module) {\n", include_str!($module), "},\n",)*
+            "};\n",
+            "load(`./${require('path').basename(__filename)}`);\n",
         )
     };
 }
 
-const JAVASCRIPT_MAIN: DriverFile = driver!("javascript.cjs");
-const TYPESCRIPT_MAIN: DriverFile = driver!("typescript.cjs");
+const DRIVER: &str = driver!(
+    "console.cjs" "describe.cjs" "errors.cjs" "evaluate.cjs" "interrupts.cjs" "javascript.cjs"
+        "protocol.cjs" "results.cjs" "session.cjs" "stack.cjs" "statements.cjs"
+        "terminator.cjs" "types.cjs" "typescript.cjs" "workers.cjs"
+);
+
+const JAVASCRIPT_MAIN: DriverFile = DriverFile {
+    path: "/run/cellblock/javascript.cjs",
+    content: DRIVER,
+};
+const TYPESCRIPT_MAIN: DriverFile = DriverFile {
+    path: "/run/cellblock/typescript.cjs",
+    content: DRIVER,
+};
 
 /// See the module's documentation.
 pub(super) static JAVASCRIPT: Driver = NODE;

@@ -1,14 +1,13 @@
-//! The tools. Each is a row of [`TABLE`]: its words for the model, the form of its
-//! arguments and of its answer, and the one call of the server that it makes.
+//! The tools. Each is a row of [`TABLE`]: its words for the model, and the one call of the server
+//! that it makes.
 
 mod contexts;
 mod files;
+mod forms;
 mod run;
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -18,8 +17,9 @@ use super::output::ToolResult;
 use crate::protocol::words;
 
 pub(super) use files::Answer;
+pub use forms::schemas;
 
-/// A tool.
+/// A tool. The forms of its arguments and of its answer are in [`forms`].
 pub(super) struct Tool {
     /// As the model calls it.
     pub(super) name: &'static str,
@@ -28,8 +28,6 @@ pub(super) struct Tool {
     /// For the model.
     description: &'static str,
     hints: Hints,
-    input: fn() -> Value,
-    output: fn() -> Value,
     /// The call that the arguments ask for, on a server with this limit of real time.
     begin: fn(Value, Option<Duration>) -> Result<Begun, String>,
 }
@@ -91,8 +89,6 @@ pub(super) static TABLE: [Tool; 10] = [
             error. Without context_id nothing is kept from one call to the next; with it, variables, \
             imports and files of that context are there.",
         hints: NEW,
-        input: input::<run::Code>,
-        output: output::<super::output::RunOutput<'_>>,
         begin: |arguments, _| run::code(read(arguments)?),
     },
     Tool {
@@ -103,8 +99,6 @@ pub(super) static TABLE: [Tool; 10] = [
             there, and works on the same files; variables and cd do not last, but programs that it \
             leaves in the background do.",
         hints: NEW,
-        input: input::<run::Command>,
-        output: output::<super::output::CommandOutput<'_>>,
         begin: |arguments, most| run::command(read(arguments)?, most),
     },
     Tool {
@@ -113,8 +107,6 @@ pub(super) static TABLE: [Tool; 10] = [
         description: "Start an interpreter that stays, in a sandbox of its own, and return its \
             context_id for run_code. It ends with close_context, or when it is not used for long.",
         hints: NEW,
-        input: input::<contexts::Create>,
-        output: output::<contexts::Created>,
         begin: |arguments, _| contexts::create(read(arguments)?),
     },
     Tool {
@@ -122,8 +114,6 @@ pub(super) static TABLE: [Tool; 10] = [
         title: "List contexts",
         description: "List the contexts that exist, with what they do and when they were last used.",
         hints: READ,
-        input: input::<contexts::Nothing>,
-        output: output::<contexts::Contexts>,
         begin: |arguments, _| contexts::list(read(arguments)?),
     },
     Tool {
@@ -133,8 +123,6 @@ pub(super) static TABLE: [Tool; 10] = [
             sandbox of its own, to try several ways from the same state. Only for contexts of python \
             that were created with forkable.",
         hints: NEW,
-        input: input::<contexts::Fork>,
-        output: output::<contexts::Forked>,
         begin: |arguments, _| contexts::fork(read(arguments)?),
     },
     Tool {
@@ -143,8 +131,6 @@ pub(super) static TABLE: [Tool; 10] = [
         description: "End the interpreter of a context and start a new one. Its variables are \
             lost; its files stay.",
         hints: END,
-        input: input::<contexts::Name>,
-        output: output::<contexts::Restarted>,
         begin: |arguments, _| contexts::restart(read(arguments)?),
     },
     Tool {
@@ -152,8 +138,6 @@ pub(super) static TABLE: [Tool; 10] = [
         title: "Close a context",
         description: "End a context. Its variables and files are gone.",
         hints: END,
-        input: input::<contexts::Name>,
-        output: output::<contexts::Closed>,
         begin: |arguments, _| contexts::close(read(arguments)?),
     },
     Tool {
@@ -161,8 +145,6 @@ pub(super) static TABLE: [Tool; 10] = [
         title: "Read a file",
         description: "Read a file, or a part of it, in the working directory of a context.",
         hints: READ,
-        input: input::<files::Read>,
-        output: output::<files::Content>,
         begin: |arguments, _| files::read(read(arguments)?),
     },
     Tool {
@@ -171,8 +153,6 @@ pub(super) static TABLE: [Tool; 10] = [
         description: "Write a file in the working directory of a context. A file of this name is \
             replaced; directories above it are made.",
         hints: END,
-        input: input::<files::Write>,
-        output: output::<files::Written>,
         begin: |arguments, _| files::write(read(arguments)?),
     },
     Tool {
@@ -180,8 +160,6 @@ pub(super) static TABLE: [Tool; 10] = [
         title: "List files",
         description: "List the files in the working directory of a context.",
         hints: READ,
-        input: input::<files::List>,
-        output: output::<files::Entries>,
         begin: |arguments, _| files::list(read(arguments)?),
     },
 ];
@@ -200,8 +178,9 @@ impl Tool {
             .map_err(|error| format!("{}: {error}", self.name))
     }
 
-    fn declared(&self, about: &About) -> Value {
-        let mut input = (self.input)();
+    /// With the schemas of all tools.
+    fn declared(&self, about: &About, schemas: &Value) -> Value {
+        let mut input = schemas[self.name]["input"].clone();
         if let Some(language) = input.pointer_mut("/properties/language") {
             language["enum"] = about.languages().into();
         }
@@ -210,7 +189,7 @@ impl Tool {
             "title": self.title,
             "description": self.description,
             "inputSchema": input,
-            "outputSchema": (self.output)(),
+            "outputSchema": schemas[self.name]["output"],
             "annotations": {
                 "title": self.title,
                 "readOnlyHint": self.hints.read_only,
@@ -229,44 +208,13 @@ pub(super) fn find(name: &str) -> Option<&'static Tool> {
 
 /// All tools as `tools/list` shows them.
 pub(super) fn declared(about: &About) -> Value {
-    TABLE.iter().map(|tool| tool.declared(about)).collect()
+    let schemas = forms::packed();
+    let declared = TABLE.iter().map(|tool| tool.declared(about, &schemas));
+    declared.collect()
 }
 
 fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
     serde_json::from_value(arguments).map_err(|error| words(&error))
-}
-
-/// Some clients cannot follow references in schemas.
-fn schema<T: JsonSchema>(settings: SchemaSettings) -> Value {
-    let settings = settings.with(|settings| {
-        settings.inline_subschemas = true;
-        settings.meta_schema = None;
-    });
-    let mut schema = settings.into_generator().into_root_schema_for::<T>();
-    schema.remove("title");
-    let mut schema = schema.to_value();
-    without_formats(&mut schema);
-    schema
-}
-
-/// Takes out what JSON Schema does not define, such as `uint64`: clients warn about it.
-fn without_formats(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            fields.retain(|name, value| name != "format" || !value.is_string());
-            fields.values_mut().for_each(without_formats);
-        }
-        Value::Array(values) => values.iter_mut().for_each(without_formats),
-        _ => {}
-    }
-}
-
-fn input<T: JsonSchema>() -> Value {
-    schema::<T>(SchemaSettings::draft2020_12())
-}
-
-fn output<T: JsonSchema>() -> Value {
-    schema::<T>(SchemaSettings::draft2020_12().for_serialize())
 }
 
 #[cfg(test)]
