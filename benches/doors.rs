@@ -29,26 +29,33 @@ use std::time::Duration;
 
 use clap::Parser;
 
+#[path = "doors/client.rs"]
 mod client;
+#[path = "doors/load.rs"]
 mod load;
-#[path = "../common/machine.rs"]
+#[path = "common/machine.rs"]
 mod machine;
+#[path = "doors/many.rs"]
 mod many;
-#[path = "../common/processes.rs"]
+#[path = "common/processes.rs"]
 mod processes;
+#[path = "doors/report.rs"]
 mod report;
-#[path = "../common/results.rs"]
+#[path = "common/results.rs"]
 mod results;
+#[path = "doors/rows.rs"]
 mod rows;
-#[path = "../common/scene.rs"]
+#[path = "common/scene.rs"]
 mod scene;
+#[path = "doors/server.rs"]
 mod server;
-#[path = "../common/shuffle.rs"]
+#[path = "common/shuffle.rs"]
 mod shuffle;
-#[path = "../common/stats.rs"]
+#[path = "common/stats.rs"]
 mod stats;
+#[path = "doors/sustained.rs"]
 mod sustained;
-#[path = "../common/worker.rs"]
+#[path = "common/worker.rs"]
 mod worker;
 
 type Failure = Box<dyn Error + Send + Sync>;
