@@ -18,8 +18,11 @@ pub(super) fn of(method: &str, generator: &mut SchemaGenerator) -> Option<Forms>
     Some(forms(generator))
 }
 
+/// A method, and what makes its forms.
+type Row = (&'static str, fn(&mut SchemaGenerator) -> Forms);
+
 /// What is read and written as it is has the type [`Value`].
-const TABLE: &[(&str, fn(&mut SchemaGenerator) -> Forms)] = &[
+const TABLE: &[Row] = &[
     ("status", forms::<p::None, p::Status>),
     ("metrics", forms::<p::None, Value>),
     ("run", forms::<p::Run, p::Ran>),
