@@ -1,7 +1,9 @@
 //! `cellblock serve` and `cellblock context`, as clients see them.
 
+mod authorisation;
 mod branches;
 mod cells;
+mod clients;
 mod connections;
 #[path = "../support/dispositions.rs"]
 mod dispositions;

@@ -9,14 +9,15 @@ use crate::harness::{Server, until};
 use crate::http_client::{Http, read};
 
 /// A server with two tokens, and clients of each.
-struct Two {
+pub(crate) struct Two {
     _server: Server,
-    none: Http,
-    one: Http,
-    two: Http,
+    /// Without a token.
+    pub(crate) none: Http,
+    pub(crate) one: Http,
+    pub(crate) two: Http,
 }
 
-fn two(options: &[&str]) -> Two {
+pub(crate) fn two(options: &[&str]) -> Two {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens");
     let (one, two) = ("1".repeat(20), "2".repeat(20));
