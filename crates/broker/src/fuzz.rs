@@ -142,13 +142,12 @@ fn is_canonical(name: &Name) {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/fuzz/damage.rs"]
+mod damage;
+
+#[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use proptest::prelude::*;
-    use proptest::sample::Index;
-
-    type Target = (&'static str, fn(&[u8]));
+    use super::damage::{Target, read_corpus, read_damaged};
 
     const TARGETS: [Target; 5] = [
         ("dns_query", super::dns_query),
@@ -158,94 +157,13 @@ mod tests {
         ("proxy_request", super::proxy_request),
     ];
 
-    fn corpus(target: &str) -> Vec<Vec<u8>> {
-        let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus");
-        let files = std::fs::read_dir(fuzz.join(target)).unwrap();
-        let inputs: Vec<_> = files
-            .map(|file| std::fs::read(file.unwrap().path()).unwrap())
-            .collect();
-        assert!(!inputs.is_empty(), "{target}");
-        inputs
+    #[test]
+    fn the_corpus_is_read() {
+        read_corpus(&TARGETS);
     }
 
     #[test]
-    fn the_corpus_is_read() {
-        for (name, target) in TARGETS {
-            for input in corpus(name) {
-                for end in 0..=input.len() {
-                    target(&input[..end]);
-                }
-            }
-        }
-    }
-
-    /// One change of an input.
-    #[derive(Clone, Debug)]
-    enum Change {
-        Set(Index, u8),
-        Insert(Index, Vec<u8>),
-        Remove(Index, Index),
-        Repeat(Index, Index),
-        /// The rest is another input's.
-        Cross(Index, Index, Index),
-    }
-
-    fn change() -> impl Strategy<Value = Change> {
-        let at = any::<Index>;
-        prop_oneof![
-            (at(), any::<u8>()).prop_map(|(at, byte)| Change::Set(at, byte)),
-            (at(), prop::collection::vec(any::<u8>(), 1..9))
-                .prop_map(|(at, bytes)| Change::Insert(at, bytes)),
-            (at(), at()).prop_map(|(from, to)| Change::Remove(from, to)),
-            (at(), at()).prop_map(|(from, to)| Change::Repeat(from, to)),
-            (at(), at(), at()).prop_map(|(at, other, from)| Change::Cross(at, other, from)),
-        ]
-    }
-
-    fn changed(mut input: Vec<u8>, change: Change, others: &[Vec<u8>]) -> Vec<u8> {
-        let most = input.len() + 1;
-        let range = |from: Index, to: Index| {
-            let (from, to) = (from.index(most), to.index(most));
-            from.min(to)..from.max(to)
-        };
-        match change {
-            Change::Set(at, byte) => {
-                if let Some(place) = input.get_mut(at.index(most)) {
-                    *place = byte;
-                }
-            }
-            Change::Insert(at, bytes) => {
-                let at = at.index(most);
-                input.splice(at..at, bytes);
-            }
-            Change::Remove(from, to) => drop(input.drain(range(from, to))),
-            Change::Repeat(from, to) => input.extend_from_within(range(from, to)),
-            Change::Cross(at, other, from) => {
-                let other = other.get(others);
-                input.truncate(at.index(most));
-                input.extend_from_slice(&other[from.index(other.len() + 1)..]);
-            }
-        }
-        input.truncate(4096);
-        input
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
-
-        #[test]
-        fn damaged_inputs_are_read(
-            target in 0..TARGETS.len(),
-            seed in any::<Index>(),
-            changes in prop::collection::vec(change(), 1..6),
-        ) {
-            let (name, target) = TARGETS[target];
-            let inputs = corpus(name);
-            let start = seed.get(&inputs).clone();
-            let input = changes
-                .into_iter()
-                .fold(start, |input, change| changed(input, change, &inputs));
-            target(&input);
-        }
+    fn damaged_inputs_are_read() {
+        read_damaged(&TARGETS);
     }
 }

@@ -20,12 +20,15 @@ pub mod e2b;
 mod files;
 mod front;
 mod fusion;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod librechat;
 mod mcp;
 mod nemo;
 mod page;
 mod random;
 mod runs;
+mod upload;
 mod v1;
 
 pub use front::{Front, Listening, Settings};

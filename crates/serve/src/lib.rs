@@ -16,6 +16,8 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod client;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod hub;
 pub mod mcp;
 pub mod net;

@@ -227,6 +227,27 @@ fn debug_sandbox(guarded: &Guarded) -> Option<Arc<Sandbox>> {
     Some(sandbox)
 }
 
+/// The Host and the fields of a request by which a sandbox is found, one a line, for fuzzing.
+#[cfg(any(test, fuzzing))]
+pub fn sandbox_target(bytes: &[u8]) {
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let mut request = Request::builder().uri("/files");
+    let names = ["host", "e2b-sandbox-id", "e2b-sandbox-port"];
+    for (name, line) in names.iter().zip(&mut lines) {
+        if !line.is_empty() {
+            request = request.header(*name, line);
+        }
+    }
+    let Ok(request) = request.body(Body::empty()) else {
+        return;
+    };
+    let is_named = request.headers().contains_key("e2b-sandbox-id");
+    if let Some(target) = Target::of(&request, false).filter(|_| !is_named) {
+        // A host can only stand for what could be a sandbox.
+        assert!(target.sandbox.is_some_and(|id| is_id(&id)));
+    }
+}
+
 impl std::fmt::Debug for Ports {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ports").finish_non_exhaustive()

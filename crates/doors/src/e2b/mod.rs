@@ -15,6 +15,8 @@ mod code;
 mod connect;
 mod control;
 mod envd;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod links;
 mod sandboxes;
 mod settings;

@@ -162,6 +162,33 @@ fn envelope(flags: u8, text: &[u8]) -> Bytes {
         .into()
 }
 
+/// A stream of envelopes, for fuzzing. The first byte says in pieces of how many bytes it arrives:
+/// what is read does not depend on that.
+#[cfg(any(test, fuzzing))]
+pub fn envelopes(bytes: &[u8]) {
+    let Some((step, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let read = |step: usize| {
+        let (mut envelopes, mut found) = (Envelopes::default(), Vec::new());
+        let mut split = || {
+            for piece in bytes.chunks(step) {
+                envelopes.add(piece);
+                while let Some(message) = envelopes.next()? {
+                    found.push(message);
+                }
+            }
+            envelopes.end()
+        };
+        let end = split();
+        (found, end)
+    };
+    let whole = read(bytes.len().max(1));
+    assert_eq!(whole, read(usize::from(*step).max(1)));
+    let length = |message: &Vec<u8>| HEAD + message.len();
+    assert!(whole.0.iter().map(length).sum::<usize>() <= bytes.len());
+}
+
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;

@@ -18,6 +18,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::answer::{self, Answer};
+#[cfg(any(test, fuzzing))]
+pub use envelope::envelopes;
 pub(super) use envelope::{Messages, end, message};
 pub(super) use error::{Code, Error};
 

@@ -12,16 +12,15 @@ use serde_json::{Map, Value, json};
 use serve::protocol::{Code, Failure};
 
 use super::call::SandboxClient;
-use super::form::{Blocks, Chunks, Form, bad, boundary};
+use super::form::{Form, bad, boundary};
 use super::path;
 use crate::answer::{self, Answer};
 use crate::e2b::sandboxes::Sandbox;
 use crate::e2b::{connect, wire};
 use crate::files;
 use crate::front::Guarded;
+use crate::upload::{Blocks, Chunks, Parts};
 
-/// Bytes of a file that are written at once.
-const PART: usize = 4 << 20;
 /// The most files of a form.
 const MOST_FILES: usize = 256;
 
@@ -108,22 +107,14 @@ async fn write_form(
 async fn write(
     client: &mut SandboxClient,
     to: &str,
-    mut chunks: impl Chunks,
+    chunks: impl Chunks,
 ) -> Result<Value, Failure> {
     let at = path::inside(to).map_err(refused)?;
-    let (mut part, mut is_begun, mut is_over) = (Vec::new(), false, false);
-    while !is_over {
-        match chunks.next().await? {
-            Some(chunk) => part.extend_from_slice(&chunk),
-            None => is_over = true,
-        }
-        let is_due = part.len() >= PART || (is_over && !(is_begun && part.is_empty()));
-        if is_due {
-            let content = files::content(&part);
-            let params = json!({"path": at, "content": content, "append": is_begun});
-            client.tell("file.write", params).await?;
-            (part, is_begun) = (Vec::new(), true);
-        }
+    let (mut parts, mut is_begun) = (Parts::of(chunks), false);
+    while let Some(content) = parts.next().await? {
+        let params = json!({"path": at, "content": content, "append": is_begun});
+        client.tell("file.write", params).await?;
+        is_begun = true;
     }
     let shown = path::shown(&at.to_string_lossy());
     Ok(json!({"name": path::name(&shown), "type": "file", "path": shown}))

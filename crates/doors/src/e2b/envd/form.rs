@@ -3,72 +3,18 @@
 //! A form is read without being kept: multer gets a block only when its buffer has nothing left,
 //! and the bytes before a part's content have a bound.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use futures_util::Stream;
-use http_body_util::BodyExt as _;
 use serve::protocol::{Code, Failure};
 
-use crate::body::PATIENCE;
+use crate::upload::{Blocks, Chunks, unreadable};
 
-/// The bytes of a block: multer searches its buffer anew with each.
-const BLOCK: usize = 16 << 10;
 /// The most bytes without the beginning of a part and without content of a part.
 const MOST_HEAD: usize = 64 << 10;
-
-/// A source that is read in pieces.
-pub(super) trait Chunks {
-    /// The next piece; `None` at the end.
-    ///
-    /// # Errors
-    /// The client has gone, or has sent nothing for too long; what it sent is no form.
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure>;
-}
-
-/// A body in blocks of one size. The last one is shorter.
-#[derive(Debug)]
-pub(super) struct Blocks {
-    body: Body,
-    bytes: VecDeque<u8>,
-    is_over: bool,
-}
-
-impl Blocks {
-    pub(super) fn of(body: Body) -> Self {
-        Self {
-            body,
-            bytes: VecDeque::new(),
-            is_over: false,
-        }
-    }
-}
-
-impl Chunks for Blocks {
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
-        while self.bytes.len() < BLOCK && !self.is_over {
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
-            let frame = frame.map_err(|_| {
-                let seconds = PATIENCE.as_secs();
-                bad(&format!("nothing was received for {seconds}s"))
-            })?;
-            match frame {
-                // Trailers are ignored.
-                Some(frame) => {
-                    let data = frame.map_err(unreadable)?.into_data();
-                    self.bytes.extend(data.unwrap_or_default());
-                }
-                None => self.is_over = true,
-            }
-        }
-        let length = self.bytes.len().min(BLOCK);
-        let block: Vec<u8> = self.bytes.drain(..length).collect();
-        Ok((length > 0).then(|| block.into()))
-    }
-}
 
 /// The boundary between the parts of a form; `None` if this media type is not a form's.
 pub(super) fn boundary(media_type: &str) -> Option<String> {
@@ -206,8 +152,46 @@ pub(super) fn bad(message: &str) -> Failure {
     Failure::new(Code::BadRequest, message)
 }
 
-fn unreadable(error: impl std::fmt::Display) -> Failure {
-    bad(&format!("the body cannot be read: {error}"))
+/// The body of an upload, for fuzzing. The first byte says in pieces of how many bytes it arrives:
+/// what is read does not depend on that.
+#[cfg(any(test, fuzzing))]
+pub fn upload_form(bytes: &[u8]) {
+    let Some((step, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+    else {
+        return;
+    };
+    let read = |step: usize| {
+        let pieces: Vec<_> = bytes.chunks(step).map(Bytes::copy_from_slice).collect();
+        let pieces = pieces.into_iter().map(Ok::<_, std::convert::Infallible>);
+        let body = Body::from_stream(futures_util::stream::iter(pieces));
+        runtime.block_on(all(Form::of(body, "B".to_owned())))
+    };
+    let whole = read(bytes.len().max(1));
+    let pieces = read(usize::from(*step).max(1));
+    assert_eq!(whole.as_ref().ok(), pieces.as_ref().ok());
+    let length = |(_, content): &(String, Vec<u8>)| content.len();
+    let content = whole.iter().flatten().map(length).sum::<usize>();
+    assert!(content <= bytes.len());
+}
+
+/// All parts of a form: their files' names and contents.
+#[cfg(any(test, fuzzing))]
+async fn all(mut form: Form) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let mut found = Vec::new();
+    while let Some(mut part) = form.next().await? {
+        let name = part.file_name().unwrap_or_default().to_owned();
+        let mut content = Vec::new();
+        while let Some(chunk) = part.next().await? {
+            content.extend_from_slice(&chunk);
+        }
+        found.push((name, content));
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -215,6 +199,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::upload::BLOCK;
 
     const KIND: &str = "multipart/form-data; boundary=B";
 
@@ -237,19 +222,6 @@ mod tests {
             "--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n"
         );
         [head.as_bytes(), content, b"\r\n"].concat()
-    }
-
-    async fn all(mut form: Form) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-        let mut found = Vec::new();
-        while let Some(mut part) = form.next().await? {
-            let name = part.file_name().unwrap_or_default().to_owned();
-            let mut content = Vec::new();
-            while let Some(chunk) = part.next().await? {
-                content.extend_from_slice(&chunk);
-            }
-            found.push((name, content));
-        }
-        Ok(found)
     }
 
     #[tokio::test]

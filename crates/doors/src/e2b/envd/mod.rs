@@ -9,6 +9,10 @@ mod path;
 mod process;
 mod watch;
 
+#[cfg(any(test, fuzzing))]
+pub use form::upload_form;
+#[cfg(any(test, fuzzing))]
+pub use path::sandbox_path;
 use std::sync::Arc;
 
 use axum::Router;

@@ -48,6 +48,22 @@ pub(super) fn name(shown: &str) -> &str {
     shown.rsplit('/').next().unwrap_or(shown)
 }
 
+/// A path of a client, for fuzzing.
+#[cfg(any(test, fuzzing))]
+pub fn sandbox_path(bytes: &[u8]) {
+    let Ok(given) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let Ok(path) = inside(given) else {
+        return;
+    };
+    let is_name = |part: Component<'_>| matches!(part, Component::Normal(_));
+    assert!(path.components().all(is_name), "{path:?}");
+    // What clients see leads to the same file.
+    let seen = shown(path.to_str().unwrap_or_default());
+    assert_eq!(inside(&seen).ok(), Some(path), "{seen:?}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

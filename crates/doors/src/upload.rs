@@ -1,0 +1,131 @@
+//! Contents of files, as they arrive, and as calls take them.
+
+use std::collections::VecDeque;
+
+use axum::body::{Body, Bytes};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use serve::protocol::{Code, Failure};
+
+use crate::body::PATIENCE;
+use crate::files;
+
+/// The bytes of a block.
+pub(crate) const BLOCK: usize = 16 << 10;
+/// Bytes of a file that are written at once.
+const PART: usize = 4 << 20;
+
+/// A source that is read in pieces.
+pub(crate) trait Chunks {
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// The client has gone, or has sent nothing for too long; what it sent is no form.
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure>;
+}
+
+/// A body in blocks of one size. The last one is shorter.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    body: Body,
+    bytes: VecDeque<u8>,
+    is_over: bool,
+}
+
+impl Blocks {
+    pub(crate) fn of(body: Body) -> Self {
+        Self {
+            body,
+            bytes: VecDeque::new(),
+            is_over: false,
+        }
+    }
+}
+
+impl Chunks for Blocks {
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        while self.bytes.len() < BLOCK && !self.is_over {
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+            let frame = frame.map_err(|_| {
+                let seconds = PATIENCE.as_secs();
+                let message = format!("nothing was received for {seconds}s");
+                Failure::new(Code::BadRequest, message)
+            })?;
+            match frame {
+                // Trailers are ignored.
+                Some(frame) => {
+                    let data = frame.map_err(unreadable)?.into_data();
+                    self.bytes.extend(data.unwrap_or_default());
+                }
+                None => self.is_over = true,
+            }
+        }
+        let length = self.bytes.len().min(BLOCK);
+        let block: Vec<u8> = self.bytes.drain(..length).collect();
+        Ok((length > 0).then(|| block.into()))
+    }
+}
+
+pub(crate) fn unreadable(error: impl std::fmt::Display) -> Failure {
+    let message = format!("the body cannot be read: {error}");
+    Failure::new(Code::BadRequest, message)
+}
+
+/// A file in parts, each of which is the `content` of a call, so that only the workspace bounds the
+/// file's size. An empty file has one part.
+#[derive(Debug)]
+pub(crate) struct Parts<C> {
+    chunks: C,
+    is_begun: bool,
+    is_over: bool,
+}
+
+impl<C: Chunks> Parts<C> {
+    pub(crate) fn of(chunks: C) -> Self {
+        Self {
+            chunks,
+            is_begun: false,
+            is_over: false,
+        }
+    }
+
+    /// The next part; `None` at the end.
+    ///
+    /// # Errors
+    /// See [`Chunks::next`].
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, Failure> {
+        let mut part = Vec::new();
+        while !self.is_over && part.len() < PART {
+            match self.chunks.next().await? {
+                Some(chunk) => part.extend_from_slice(&chunk),
+                None => self.is_over = true,
+            }
+        }
+        let is_part = !part.is_empty() || !self.is_begun;
+        self.is_begun = true;
+        Ok(is_part.then(|| files::content(&part)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body of so many bytes.
+    async fn lengths(bytes: usize) -> Vec<usize> {
+        let mut parts = Parts::of(Blocks::of(Body::from("x".repeat(bytes))));
+        let mut lengths = Vec::new();
+        while let Some(part) = parts.next().await.unwrap() {
+            lengths.push(part.as_str().unwrap().len());
+        }
+        lengths
+    }
+
+    #[tokio::test]
+    async fn files_are_split() {
+        assert_eq!(lengths(0).await, [0]);
+        assert_eq!(lengths(1).await, [1]);
+        assert_eq!(lengths(PART).await, [PART]);
+        assert_eq!(lengths(2 * PART + 1).await, [PART, PART, 1]);
+    }
+}
