@@ -138,6 +138,29 @@ fn files_travel_as_they_are() {
 }
 
 #[test]
+fn only_the_workspace_bounds_a_file() {
+    let server = Server::start_http(&["--workspace-size", "48M"]);
+    let http = server.http();
+    create(&http, "a");
+    let path = "/v1/contexts/a/files/big";
+    // Not text, and longer than a call.
+    let content: Vec<u8> = (0..30_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let put = http.request("PUT", &format!("{path}?executable=true"), &content);
+    assert_eq!(put.status, 200, "{}", put.text());
+    assert_eq!(put.json()["written"]["size"], content.len(), "{put:?}");
+    assert!(http.get(path).body == content);
+    let found = http.get("/v1/contexts/a/stat?path=big").json();
+    assert_eq!(found["found"]["entry"]["mode"], 0o755, "{found}");
+    let more = http.request("PUT", &format!("{path}?append=true"), &content[..5_000_000]);
+    assert_eq!(more.json()["written"]["size"], 35_000_000, "{more:?}");
+    let full = http.request("PUT", "/v1/contexts/a/files/more", &content);
+    assert_eq!(full.status, 507, "{}", full.text());
+    assert_eq!(full.json()["error"]["errno"], "ENOSPC");
+    http.ask("DELETE", "/v1/contexts/a/files/more", &json!({}));
+    assert_eq!(last_value(&run_in(&http, "a", "1 + 1")), "2");
+}
+
+#[test]
 fn events_arrive_as_they_happen() {
     let server = Server::start_http(&[]);
     let http = server.http();

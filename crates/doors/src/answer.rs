@@ -39,7 +39,11 @@ pub(crate) fn failed(failure: &Failure) -> Answer {
     struct Body<'a> {
         error: &'a Failure,
     }
-    let mut answer = json(status_of(failure.code), &Body { error: failure });
+    let status = match failure.errno.as_deref() {
+        Some("ENOSPC" | "EDQUOT") => StatusCode::INSUFFICIENT_STORAGE,
+        _ => status_of(failure.code),
+    };
+    let mut answer = json(status, &Body { error: failure });
     say_when(&mut answer, failure);
     answer
 }

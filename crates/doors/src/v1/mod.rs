@@ -20,6 +20,7 @@ use crate::answer::{self, Answer};
 use crate::body;
 use crate::files;
 use crate::front::Guarded;
+use crate::upload::{Blocks, Parts};
 pub use openapi::openapi;
 use table::{Reply, Route, TABLE};
 
@@ -68,15 +69,15 @@ async fn serve(
 ) -> Result<Answer, Failure> {
     let route = asked.route;
     let (head, body) = request.into_parts();
+    if route.reply == Reply::Upload {
+        return upload(guarded, party, &asked, body).await;
+    }
     let body = body::read(body).await?;
     let mut params = match route.has_object() {
         true => object(&body)?,
         false => Map::new(),
     };
     asked.add_to(&mut params)?;
-    if route.reply == Reply::Upload {
-        params.insert("content".to_owned(), files::content(&body));
-    }
     let mut client = guarded.client(party)?;
     let streams = match route.reply {
         Reply::Watches => true,
@@ -107,6 +108,32 @@ async fn serve(
             Ok(answer::json(StatusCode::OK, &result))
         }
     }
+}
+
+/// Writes a file part by part.
+async fn upload(
+    guarded: &Guarded,
+    party: Party,
+    asked: &Asked,
+    body: Body,
+) -> Result<Answer, Failure> {
+    let mut params = Map::new();
+    asked.add_to(&mut params)?;
+    let mut parts = Parts::of(Blocks::of(body));
+    let (mut client, mut written) = (None, None);
+    while let Some(content) = parts.next().await? {
+        let client = match &mut client {
+            Some(client) => client,
+            // A request is no client of the hub before there is something to write.
+            None => client.insert(guarded.client(party)?),
+        };
+        params.insert("content".to_owned(), content);
+        written = Some(client.ask(asked.route.call, &params).await?);
+        // The file exists now, with its mode, and the rest is added.
+        params.insert("append".to_owned(), true.into());
+        params.remove("executable");
+    }
+    Ok(answer::json(StatusCode::OK, &written))
 }
 
 impl Asked {

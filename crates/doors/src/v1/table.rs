@@ -317,7 +317,7 @@ pub(super) const TABLE: &[Route] = &[
         verb: Verb::Put,
         path: "/v1/contexts/{context}/files/{*path}",
         call: "file.write",
-        about: "Writes a file in a context's workspace",
+        about: "Writes a file in a context's workspace, in parts if it is longer than 4 MiB",
         fields: &[("executable", Kind::Flag), ("append", Kind::Flag)],
         reply: Reply::Upload,
         ..PLAIN
