@@ -1,4 +1,4 @@
-//! What the supervisor has init do; `report.rs` shows when.
+//! What the supervisor has init do; `report/mod.rs` shows when.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 

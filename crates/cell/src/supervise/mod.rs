@@ -1,8 +1,8 @@
 //! A cell from outside: its start, executions in it, and its end.
 //!
-//! [`Cell`] is the object; one thread and one poll(2) loop (`watch.rs`) serve it.
+//! [`Cell`] is the object; one thread and one poll(2) loop (`watch/`) serve it.
 //! The loop never waits for anything without a deadline: neither the program, nor
-//! init, nor a reader can hold it up. `watch.rs` has the invariant, call by call.
+//! init, nor a reader can hold it up. `watch/mod.rs` has the invariant, call by call.
 //!
 //! What is observed has two lives: an [`Execution`] is one piece of work in a cell,
 //! [`Observed`] is the cell from its start to its end.

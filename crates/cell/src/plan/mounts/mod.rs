@@ -1,5 +1,8 @@
 //! The cell's file system, as a list that init walks.
 
+mod callers;
+mod etc;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -7,18 +10,17 @@ use serde::Serialize;
 
 use crate::drivers::DIRECTORY;
 use crate::probe::HostFacts;
-use crate::rootfs::{Entry, EntryKind, Tree};
+use crate::rootfs::{EntryKind, Tree};
 use crate::spec::{
-    Bind, Bytes, DeviceNumber, Layer, Overlay, Place, Placed, ProcChoice, ReadOnlyFile, Scratch,
-    Spec, TmpfsLimit, WORKSPACE,
+    Bytes, DeviceNumber, Layer, ProcChoice, ReadOnlyFile, Scratch, Spec, TmpfsLimit,
 };
 use record::bytes::RawText;
-use record::error::{Result, SetupError, Step};
+use record::error::Result;
 
-use super::machine::Machine;
-use super::names::NameFiles;
-use super::scratch::ScratchDir;
-use super::trust::{self, Trust};
+use crate::plan::machine::Machine;
+use crate::plan::names::NameFiles;
+use crate::plan::scratch::ScratchDir;
+use crate::plan::trust::Trust;
 
 /// One entry of the cell's file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -173,7 +175,7 @@ pub(crate) fn proc_view(spec: &Spec, host: &HostFacts) -> ProcView {
 }
 
 /// All of the cell's file system. `files` are the driver's, below [`DIRECTORY`].
-pub(super) fn plan(
+pub(in crate::plan) fn plan(
     spec: &Spec,
     host: &HostFacts,
     tree: &Tree,
@@ -209,25 +211,6 @@ pub(super) fn plan(
     }
     list.callers(spec)?;
     Ok(list.0)
-}
-
-/// Something of the caller's.
-enum Callers<'s> {
-    Bind(&'s Bind),
-    Overlay(&'s Overlay),
-    Place(&'s Place),
-    File(&'s ReadOnlyFile),
-}
-
-impl Callers<'_> {
-    fn target(&self) -> &Path {
-        match self {
-            Self::Bind(bind) => &bind.target,
-            Self::Overlay(overlay) => &overlay.target,
-            Self::Place(place) => &place.path,
-            Self::File(file) => &file.path,
-        }
-    }
 }
 
 #[derive(Default)]
@@ -306,93 +289,6 @@ impl List {
         }
     }
 
-    /// The little of `/etc` that programs expect and that no host's own should
-    /// stand for.
-    fn etc(&mut self, spec: &Spec, names: &NameFiles) {
-        let (hostname, uid) = (&spec.hostname, spec.uid);
-        let own = |line: String| if uid == 0 { String::new() } else { line };
-        let user = own(format!("cell:x:{uid}:{uid}:cell:/tmp:/bin/sh\n"));
-        let group = own(format!("cell:x:{uid}:\n"));
-        let known = names.hosts.as_deref().unwrap_or_default();
-        let files = [
-            (
-                "passwd",
-                format!(
-                    "root:x:0:0:root:/:/bin/sh\n{user}nobody:x:65534:65534:nobody:/:/bin/false\n"
-                ),
-            ),
-            ("group", format!("root:x:0:\n{group}nogroup:x:65534:\n")),
-            (
-                "hosts",
-                format!("127.0.0.1 localhost {hostname}\n::1 localhost\n{known}"),
-            ),
-            ("hostname", format!("{hostname}\n")),
-            (
-                "nsswitch.conf",
-                "passwd: files\ngroup: files\nhosts: files dns\n".to_owned(),
-            ),
-        ];
-        for (name, content) in files {
-            self.own(
-                Path::new("/etc").join(name),
-                MountKind::File {
-                    content: content.into(),
-                },
-            );
-        }
-    }
-
-    /// The files by which names are resolved. In a rootfs with an `/etc` of its own, a
-    /// file can only be covered ([`Tree::open_etc`]).
-    fn names(&mut self, tree: &Tree, names: &NameFiles) {
-        let is_whole = |entry: &Entry| entry.path == Path::new("etc");
-        let is_covered = tree.entries.iter().any(is_whole);
-        for (name, content) in names.files() {
-            if name == "hosts" && tree.needs_etc {
-                continue;
-            }
-            let target = Path::new("/etc").join(name);
-            let kind = MountKind::File {
-                content: content.into(),
-            };
-            if !is_covered {
-                self.own(target, kind);
-                continue;
-            }
-            let from = Path::new(DIRECTORY).join("etc").join(name);
-            self.own(from.clone(), kind);
-            self.0.push(Mount {
-                target,
-                kind: MountKind::Cover { from },
-                create: false,
-            });
-        }
-    }
-
-    /// The bundle of certificates, in the place of each that the tree has.
-    fn certificates(&mut self, tree: &Tree) {
-        self.own(trust::BUNDLE, MountKind::Certificates);
-        for target in trust::bundles(tree) {
-            self.cover(target, trust::BUNDLE);
-        }
-        let mut stores = trust::java_stores(tree).peekable();
-        if stores.peek().is_some() {
-            self.own(trust::JAVA_STORE, MountKind::JavaCertificates);
-        }
-        for target in stores {
-            self.cover(target, trust::JAVA_STORE);
-        }
-    }
-
-    /// Mounts a file of the cell's own over one of the tree.
-    fn cover(&mut self, target: &Path, from: &str) {
-        self.0.push(Mount {
-            target: target.to_owned(),
-            kind: MountKind::Cover { from: from.into() },
-            create: false,
-        });
-    }
-
     fn system(&mut self, spec: &Spec, host: &HostFacts, scratch: &[ScratchDir]) {
         let proc = match proc_view(spec, host) {
             ProcView::Machine => MountKind::Machine(Box::new(Machine::of(spec, host))),
@@ -430,126 +326,5 @@ impl List {
             self.tmpfs(own.name.path(), own.limit, mode, Seal::Writable);
         }
         self.directory(DIRECTORY);
-    }
-
-    /// What the caller adds comes last and may cover anything before it; what lies
-    /// beneath another comes after that, in whatever order they were given. Places are
-    /// made only in cellblock's own tmpfs: never in a rootfs or in a bind.
-    fn callers(&mut self, spec: &Spec) -> Result<()> {
-        let binds = spec.binds.iter().map(Callers::Bind);
-        let places = spec.places.iter().map(Callers::Place);
-        let files = spec.read_only_files.iter().map(Callers::File);
-        let overlays = spec.overlays.iter().map(Callers::Overlay);
-        let all = binds.chain(overlays).chain(places).chain(files);
-        let mut all: Vec<Callers<'_>> = all.collect();
-        all.sort_by_key(|callers| callers.target().components().count());
-        for (index, callers) in all.into_iter().enumerate() {
-            let target = callers.target().to_owned();
-            let create = self.is_own(&target);
-            let kind = match callers {
-                Callers::Bind(bind) => MountKind::Bind {
-                    source: Source::Host(bind.source.clone()),
-                    writable: bind.writable,
-                    device: false,
-                },
-                Callers::Overlay(overlay) => MountKind::Overlay {
-                    source: overlay.source.clone(),
-                    size: overlay.limit.size,
-                    inodes: overlay.limit.inodes,
-                },
-                Callers::Place(place) => match &place.what {
-                    Placed::Tmpfs { limit } => MountKind::Tmpfs {
-                        size: limit.size,
-                        inodes: limit.inodes,
-                        mode: 0o755,
-                        seal: Seal::Writable,
-                    },
-                    Placed::Directory => MountKind::Directory { mode: 0o755 },
-                    Placed::Symlink { to } => {
-                        self.link(target, to)?;
-                        continue;
-                    }
-                    // A link where it can be one: a bind would be another mount, across
-                    // which nothing can be renamed.
-                    Placed::Workspace if self.can_make(&target) => MountKind::Symlink {
-                        to: WORKSPACE.into(),
-                    },
-                    Placed::Workspace => MountKind::Workspace,
-                },
-                Callers::File(file) => {
-                    self.file(target, &file.content, index);
-                    continue;
-                }
-            };
-            self.0.push(Mount {
-                target,
-                kind,
-                create,
-            });
-        }
-        Ok(())
-    }
-
-    /// A link of the caller's, in place of one of the rootfs.
-    fn link(&mut self, target: PathBuf, to: &Path) -> Result<()> {
-        if !self.can_make(&target) {
-            let message = "is in a rootfs or a bind, and no link can be made there";
-            return Err(SetupError::new(Step::Spec, message)
-                .on(format!("--symlink {}:{}", to.display(), target.display()))
-                .hint("bind what it is to lead to at this path, with --ro SRC:DST"));
-        }
-        self.own(target, MountKind::Symlink { to: to.to_owned() });
-        Ok(())
-    }
-
-    /// A file of the caller's. In a rootfs or a bind, one that is there is covered.
-    fn file(&mut self, target: PathBuf, content: &RawText, index: usize) {
-        let kind = MountKind::File {
-            content: content.clone(),
-        };
-        if self.can_make(&target) {
-            self.own(target, kind);
-            return;
-        }
-        let from = Path::new(DIRECTORY).join("files").join(index.to_string());
-        self.own(from.clone(), kind);
-        self.0.push(Mount {
-            target,
-            kind: MountKind::Cover { from },
-            create: false,
-        });
-    }
-
-    /// Whether a file or link of the caller's can be made at `target`, once a file or
-    /// link that cellblock would make there is left out.
-    fn can_make(&mut self, target: &Path) -> bool {
-        self.0.retain(|mount| {
-            let is_made = matches!(
-                mount.kind,
-                MountKind::File { .. } | MountKind::Symlink { .. }
-            );
-            !(is_made && mount.target == target)
-        });
-        self.is_own(target) && self.0.iter().all(|mount| mount.target != target)
-    }
-
-    /// Whether the innermost mount that holds `target` is a tmpfs of the cell's.
-    fn is_own(&self, target: &Path) -> bool {
-        self.0
-            .iter()
-            .rev()
-            .filter(|mount| {
-                !matches!(
-                    mount.kind,
-                    MountKind::Directory { .. }
-                        | MountKind::File { .. }
-                        | MountKind::Certificates
-                        | MountKind::JavaCertificates
-                        | MountKind::Symlink { .. }
-                )
-            })
-            .filter(|mount| target.starts_with(&mount.target) && target != mount.target)
-            .max_by_key(|mount| mount.target.components().count())
-            .is_some_and(|mount| matches!(mount.kind, MountKind::Tmpfs { .. }))
     }
 }

@@ -1,10 +1,13 @@
 //! The record: the one JSON document that every call writes.
 
+mod isolation;
+mod measures;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::bytes::RawText;
 use crate::error::SetupError;
@@ -12,6 +15,9 @@ use crate::json::{Form, Json};
 use crate::network::NetworkRecord;
 use crate::order::Shown;
 use crate::stream::{Base64, Text};
+
+pub use isolation::*;
+pub use measures::*;
 
 /// Name and version of the record's format. The number changes with every change that
 /// an old reader could misunderstand; new optional fields do not change it.
@@ -364,215 +370,4 @@ pub struct Denied {
     pub action: String,
     /// Why the policy denies it.
     pub reason: Option<String>,
-}
-
-/// What an execution used. A value is null when nothing measured it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Usage {
-    /// Real time from the program's start to its end, in milliseconds.
-    pub wall_ms: f64,
-    /// CPU time in user mode, all processes, in milliseconds.
-    pub cpu_user_ms: Option<f64>,
-    /// CPU time in the kernel, all processes, in milliseconds.
-    pub cpu_system_ms: Option<f64>,
-    /// The most memory at any one time, in bytes.
-    pub memory_peak_bytes: Option<u64>,
-    /// The most processes and threads at any one time; null when nothing counted
-    /// them all.
-    pub processes_peak: Option<u64>,
-    /// How long the CPU limit held processes back, in milliseconds.
-    pub throttled_ms: Option<f64>,
-    /// What measured it: `cgroup`, or `rusage` (incomplete for processes that were
-    /// never reaped; memory is that of the largest process).
-    pub by: String,
-}
-
-/// One limit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LimitRecord {
-    /// What the caller requested, in `unit`.
-    #[serde(serialize_with = "plain")]
-    pub requested: f64,
-    /// What is enforced, read back from the kernel where it can be; `best effort`
-    /// when a hostile program can get past the mechanism; null when nothing enforces
-    /// the limit.
-    pub enforced: Option<Enforced>,
-    /// `bytes`, `ms`, `count`, `count/s` or `cpus`.
-    pub unit: String,
-    /// The mechanism: `cgroup`, `cgroup+watchdog`, `rlimit`, `rlimit+watchdog`,
-    /// `watchdog`, `affinity`, `tmpfs`, `timer`, `capture`, `broker`, `bind` (a bind
-    /// mount of the caller's is there, and nothing limits it), `overlay` (an overlay is
-    /// there, and the size of `/tmp` limits its changes), or `none`.
-    pub by: String,
-    /// Whether the run hit the limit, as measured; null when nothing measures it, such
-    /// as whether an allocation was refused.
-    pub hit: Option<bool>,
-}
-
-/// Writes a whole number without a point, as integers are.
-fn plain<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    /// 2^53: every whole number below it is an f64.
-    const LARGEST: f64 = 9_007_199_254_740_992.0;
-    match value.fract() == 0.0 && (0.0..=LARGEST).contains(value) {
-        true => serializer.serialize_u64(*value as u64),
-        false => serializer.serialize_f64(*value),
-    }
-}
-
-/// The enforced value of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Enforced {
-    /// This much, in the limit's unit.
-    Exactly(#[serde(serialize_with = "plain")] f64),
-    /// The requested limit, against programs that do not try to get past it.
-    BestEffort(BestEffort),
-}
-
-impl Enforced {
-    /// The requested limit, against programs that do not try to get past it.
-    pub const BEST_EFFORT: Self = Self::BestEffort(BestEffort::BestEffort);
-}
-
-/// The words `best effort`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum BestEffort {
-    /// See [`Enforced::BestEffort`].
-    #[serde(rename = "best effort")]
-    BestEffort,
-}
-
-/// The security layers in force.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Isolation {
-    /// The cell's own namespaces.
-    pub namespaces: Vec<String>,
-    /// The program's uid.
-    pub uid: IdRecord,
-    /// The program's gid.
-    pub gid: IdRecord,
-    /// The program's capabilities: always empty.
-    pub capabilities: Vec<String>,
-    /// Whether `no_new_privs` is set.
-    pub no_new_privs: bool,
-    /// The Landlock ABI in force; null when Landlock was given up.
-    pub landlock_abi: Option<u32>,
-    /// What Landlock restricts: `fs`, `tcp`, `ioctl_dev`, `abstract_unix_socket`, `signal`.
-    pub landlock_scopes: Vec<String>,
-    /// The system call policy and its digest, `name@sha256:…`; null when given up.
-    pub seccomp: Option<String>,
-    /// Resource limits of each process (setrlimit(2)).
-    #[serde(default)]
-    pub rlimits: Vec<RlimitRecord>,
-    /// How nested user namespaces are prevented: `limit`, `seccomp`.
-    pub nested_userns: Vec<String>,
-    /// The network: `none`, `hosts` (those that were allowed by name) or `host`.
-    pub network: String,
-    /// `/proc`: `machine` for the cell's processes, memory and CPUs,
-    /// `processes` for its processes only, or `host` when that layer was given up.
-    pub proc: String,
-    /// The rootfs: `host`, or a directory, or `name@sha256:…`.
-    pub rootfs: String,
-    /// What the caller added to the file system, in the order of its paths.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<PlaceRecord>,
-    /// The caller's descriptors that the program has, besides its standard streams.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub descriptors: Vec<DescriptorRecord>,
-    /// Whether the program's standard streams are a terminal of the cell's own, whose output is
-    /// `stdout`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub terminal: bool,
-    /// The policy profile.
-    pub profile: String,
-    /// The cgroup; null without one.
-    pub cgroup: Option<CgroupRecord>,
-    /// Layers that the caller gave up by name; `name-checks` for the check of names in
-    /// connections.
-    pub given_up: Vec<String>,
-}
-
-/// Something that the caller added to the cell's file system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PlaceRecord {
-    /// Its path inside.
-    pub path: String,
-    /// `bind`, `overlay`, `tmpfs`, `directory`, `symlink`, `file`, `device`, or `absent` for an
-    /// optional bind of what the host does not have.
-    pub kind: String,
-    /// Whether the program may write there.
-    pub writable: bool,
-    /// The size of a tmpfs in bytes, as its file system states it, also of the one that holds
-    /// the changes of an overlay; null for everything else, and where it could not be read.
-    pub size: Option<u64>,
-    /// What a device node stands for, as `major:minor`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub device: Option<String>,
-}
-
-/// A descriptor of the caller's that the program has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DescriptorRecord {
-    /// Its number inside.
-    pub number: i32,
-    /// `file`, `pipe`, `socket`, `device` or `event`.
-    pub kind: String,
-    /// Of a file `named`, `unnamed` or `memory`; of a pipe `named` or `unnamed`; of a socket
-    /// its family and state, such as `unix connected`; of a device `major:minor`; of an event
-    /// `eventfd` or `timerfd`.
-    pub class: String,
-    /// `read`, `write`, `read+write`, or `append`.
-    pub mode: String,
-}
-
-/// A resource limit (getrlimit(2)), in the resource's own unit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RlimitRecord {
-    /// Its name, such as `RLIMIT_STACK`.
-    pub resource: String,
-    /// The limit in force; null when unlimited.
-    pub soft: Option<u64>,
-    /// The value up to which the program may raise it; null when unlimited.
-    pub hard: Option<u64>,
-}
-
-/// An id inside and outside the cell.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct IdRecord {
-    /// In the cell's user namespace.
-    pub inside: u32,
-    /// In the supervisor's.
-    pub outside: u32,
-}
-
-/// The cell's cgroup.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CgroupRecord {
-    /// Path below the cgroup2 mount.
-    pub path: String,
-    /// Where it comes from: `given`, `delegated`, `systemd-user`, `systemd-system` or `root`.
-    pub source: String,
-    /// The controllers in force.
-    pub controllers: Vec<String>,
-}
-
-/// Where the time went, in milliseconds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Timing {
-    /// From the call's begin until the program was executed. What was done ahead of the
-    /// call (`start`) is not part of it.
-    pub setup_ms: f64,
-    /// From the program's execution until the interpreter began to run the code;
-    /// null for `exec`.
-    pub interpreter_ms: Option<f64>,
-    /// From then until the program ended.
-    pub code_ms: f64,
-    /// The part of `code_ms` after the program was warned of its end (`--grace`);
-    /// null when it was not.
-    #[serde(default)]
-    pub grace_ms: Option<f64>,
-    /// From the program's end until all processes were gone and counted.
-    pub teardown_ms: f64,
-    /// The steps of the set-up that are part of `setup_ms`.
-    pub steps: BTreeMap<String, f64>,
 }

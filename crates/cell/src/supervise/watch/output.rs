@@ -1,0 +1,141 @@
+//! What the program and its driver write: streams, frames, a terminal.
+
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use super::Watch;
+use crate::launch::terminal::RELAY_DEADLINE;
+use crate::launch::wait_for;
+use crate::spec::OnOutput;
+use crate::supervise::Stream;
+use crate::supervise::capture::{Capture, ReadStatus};
+use crate::supervise::driver::{Channel, read_frames};
+use crate::supervise::evidence::Stop;
+use crate::supervise::turn::Turn;
+
+/// What is left in pipes when an execution has ended is read for no longer.
+const DRAIN_DEADLINE: Duration = Duration::from_millis(100);
+
+/// How soon a program that has closed the driver's channel is to end.
+const EXIT_DEADLINE: Duration = Duration::from_secs(2);
+
+impl Watch<'_, '_> {
+    pub(super) fn on_output(&mut self, stream: Stream) {
+        self.read_output(stream);
+        if let Some(stop) = self.too_much_output() {
+            self.end(stop);
+        }
+    }
+
+    /// The stream that has more than its cap, where that ends a cell.
+    pub(super) fn too_much_output(&self) -> Option<Stop> {
+        let over = |stream: &Stream| {
+            let capture = self.execution.output[*stream as usize].as_ref();
+            capture.is_some_and(Capture::over_cap)
+        };
+        let stream = Stream::ALL.into_iter().find(over)?;
+        let limits = &self.cell.plan.limits;
+        (limits.on_output == OnOutput::Kill).then(|| Stop::OutputLimit {
+            stream: stream.name(),
+            cap: limits.output,
+        })
+    }
+
+    /// Whether a stream has bytes that wait. Where nothing was written, no room is made.
+    pub(super) fn has_output(&self, stream: Stream) -> bool {
+        let fd = self.cell.running.output[stream as usize].as_ref();
+        let fd = fd.filter(|_| self.cell.output_open[stream as usize]);
+        fd.is_some_and(|fd| sys::process::readable(fd.as_fd()).unwrap_or(1) > 0)
+    }
+
+    /// Reads for one turn; returns whether there may be more.
+    pub(super) fn read_output(&mut self, stream: Stream) -> bool {
+        let index = stream as usize;
+        let (Some(fd), Some(capture)) = (
+            &self.cell.running.output[index],
+            &mut self.execution.output[index],
+        ) else {
+            return false;
+        };
+        let (observer, settles) = (self.observer, self.settles);
+        let on_bytes = |parts: [&[u8]; 2]| {
+            let has_room = observer.is_none_or(|observer| {
+                for bytes in parts.into_iter().filter(|bytes| !bytes.is_empty()) {
+                    observer.wrote(stream, bytes);
+                }
+                observer.has_room()
+            });
+            has_room && !settles
+        };
+        let before = capture.total();
+        let pace = &mut self.cell.paces.output[index];
+        let read = pace.turn(|turn| capture.read_turn(fd.as_fd(), turn, on_bytes));
+        let status = read.unwrap_or(ReadStatus::Closed);
+        let count = capture.total() - before;
+        self.execution.report.results.wrote(stream, count);
+        self.cell.output_open[index] = status != ReadStatus::Closed;
+        status == ReadStatus::More
+    }
+
+    /// Reads frames for one turn, which is of the channel's pace unless given.
+    pub(super) fn read_frames(&mut self, turn: Option<&mut Turn>) -> Channel {
+        let Some(end) = &self.cell.running.channel else {
+            return Channel::Closed;
+        };
+        let (reader, report) = (&mut self.cell.frames, &mut self.execution.report);
+        let observer = self.observer;
+        let mut read = |turn: &mut Turn| read_frames(&end.from, reader, report, observer, turn);
+        let state = match turn {
+            Some(turn) => read(turn),
+            None => self.cell.paces.frames.turn(read),
+        };
+        if state == Channel::Closed {
+            self.cell.frames_open = false;
+        }
+        self.pay_interrupt();
+        self.note_broken_channel();
+        state
+    }
+
+    /// A cell that was to go on ends when no further `done` can come: unless the
+    /// program is ending, of which init reports soon.
+    pub(super) fn note_broken_channel(&mut self) {
+        let is_lost = !self.cell.frames_open || self.execution.report.is_broken;
+        if is_lost && !self.is_cut_off && !self.cell.is_last && self.cell.lives() {
+            self.is_cut_off = true;
+            let soon = Instant::now() + EXIT_DEADLINE;
+            self.cell.deadline = Some(self.cell.deadline.map_or(soon, |until| until.min(soon)));
+        }
+    }
+
+    /// Reads the last output of the cell's terminal, and restores the caller's.
+    pub(super) fn leave_terminal(&mut self) {
+        let Some(relay) = self.cell.running.relay.take() else {
+            return;
+        };
+        let until = Instant::now() + RELAY_DEADLINE;
+        // It closes its pipe when it has carried all that there is.
+        while let Some(shown) = &self.cell.running.output[0]
+            && self.cell.output_open[0]
+            && wait_for(shown.as_fd(), until)
+        {
+            self.read_output(Stream::Stdout);
+        }
+        drop(relay);
+    }
+
+    pub(super) fn drain_output(&mut self) {
+        for stream in Stream::ALL {
+            let until = Instant::now() + DRAIN_DEADLINE;
+            while self.has_output(stream) && self.read_output(stream) && Instant::now() < until {}
+        }
+    }
+
+    pub(super) fn drain_frames(&mut self) {
+        let until = Instant::now() + DRAIN_DEADLINE;
+        while self.cell.frames_open
+            && self.read_frames(Some(&mut Turn::begin())) == Channel::More
+            && Instant::now() < until
+        {}
+    }
+}
