@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use super::evidence::Stop;
-use super::proc::{Process, descendants};
+use super::proc::{ProcFiles, Process, descendants};
 use crate::launch::Running;
 use crate::launch::cgroup::CellCgroup;
 use crate::plan::Plan;
@@ -61,6 +61,7 @@ pub(crate) struct Meter {
     init: Pid,
     /// Whether no cgroup counts processes.
     counts: bool,
+    files: ProcFiles,
     cpu: CpuCount,
     cpu_time: Option<Duration>,
     cpu_left: Option<Duration>,
@@ -90,6 +91,7 @@ impl Meter {
         Self {
             init: cell.init.pid,
             counts: cell.cgroup.is_none() || cell.fallback.processes.is_some(),
+            files: ProcFiles::default(),
             cpu: CpuCount::default(),
             cpu_time: plan.limits.cpu_time,
             cpu_left: plan.limits.cpu_time,
@@ -164,7 +166,8 @@ impl Meter {
                 return Some(Stop::CpuTimeout(limit));
             }
         }
-        match self.memory.as_mut()?.look(&processes, tmpfs, used) {
+        let memory = self.memory.as_mut()?;
+        match memory.look(&processes, tmpfs, used, &self.files) {
             Found::Within(used) => {
                 peaks.memory = peaks.memory.max(Some(used));
                 None
@@ -188,7 +191,7 @@ impl Meter {
         let tmpfs = tmpfs.iter().map(tmpfs_used).sum();
         let counted = cgroup.and_then(CellCgroup::memory_in_use);
         InUse {
-            memory: counted.or_else(|| Some(memory::in_use(&processes, tmpfs))),
+            memory: counted.or_else(|| Some(memory::in_use(&processes, tmpfs, &self.files))),
             cpu: self.cpu_used(cgroup, &processes, peaks),
             processes: (processes.iter().skip(1))
                 .map(|process| process.threads.len() as u64)
@@ -216,7 +219,10 @@ impl Meter {
         let before: Vec<_> = (self.clocks.iter())
             .map(|(pid, _)| (*pid, cpu_clock(*pid)))
             .collect();
-        let processes: Vec<Process> = descendants(self.init).take(MAX_PROCESSES).collect();
+        let processes: Vec<Process> = (descendants(self.init, &self.files))
+            .take(MAX_PROCESSES)
+            .collect();
+        self.files.keep(&processes);
         let pids = processes.iter().map(|process| process.pid);
         let are_known = pids.clone().eq(before.iter().map(|(pid, _)| *pid));
         self.clocks = match are_known {
@@ -243,7 +249,7 @@ impl Meter {
         if let Some(cgroup) = cgroup {
             return cgroup.cpu_used().unwrap_or_default();
         }
-        peaks.cpu = self.cpu.look(processes);
+        peaks.cpu = self.cpu.look(processes, &self.files);
         peaks.lost_cpu = self.cpu.lost();
         peaks.cpu
     }
@@ -272,6 +278,7 @@ mod tests {
         let mut meter = Meter {
             init: Pid::from_raw(child.id() as i32),
             counts: true,
+            files: ProcFiles::default(),
             cpu: CpuCount::default(),
             cpu_time: None,
             cpu_left: None,

@@ -1,10 +1,11 @@
 //! A cell's processes as `/proc` shows them. Nothing here waits for a lock that
 //! the cell can hold.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,17 @@ pub(super) struct Process {
 
 /// Init and all that descends from it, parents before children. Orphans become
 /// init's children, so no process of the cell is missing.
-pub(super) fn descendants(init: Pid) -> impl Iterator<Item = Process> {
+pub(super) fn descendants(init: Pid, files: &ProcFiles) -> impl Iterator<Item = Process> {
     let mut found = VecDeque::from([(init, init)]);
     std::iter::from_fn(move || {
         let (pid, parent) = found.pop_front()?;
         let process = Process::new(pid, parent);
-        found.extend(process.children().into_iter().map(|child| (child, pid)));
+        found.extend(
+            process
+                .children(files)
+                .into_iter()
+                .map(|child| (child, pid)),
+        );
         Some(process)
     })
 }
@@ -58,8 +64,8 @@ impl Process {
     }
 
     /// Children of all threads (proc_pid_task_children(5)).
-    fn children(&self) -> Vec<Pid> {
-        let list = |thread: &Pid| read(format!("/proc/{}/task/{thread}/children", self.pid));
+    fn children(&self, files: &ProcFiles) -> Vec<Pid> {
+        let list = |thread: &Pid| files.read(*thread, Entry::Children);
         let lists: Vec<String> = self.threads.iter().filter_map(list).collect();
         let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
         pids.filter_map(|pid| pid.parse().ok())
@@ -80,8 +86,8 @@ pub(super) struct Times {
 
 impl Times {
     /// From proc_pid_stat(5).
-    pub(super) fn of(pid: Pid) -> Option<Self> {
-        Self::parse(&read(format!("/proc/{pid}/stat"))?)
+    pub(super) fn of(pid: Pid, files: &ProcFiles) -> Option<Self> {
+        Self::parse(&files.read(pid, Entry::Stat)?)
     }
 
     fn parse(stat: &str) -> Option<Self> {
@@ -108,15 +114,66 @@ impl Times {
     }
 }
 
+/// A file that `/proc` has for each thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Entry {
+    Children,
+    Stat,
+    Status,
+}
+
+impl Entry {
+    fn path(self, thread: Pid) -> String {
+        match self {
+            Self::Children => format!("/proc/{thread}/task/{thread}/children"),
+            Self::Stat => format!("/proc/{thread}/stat"),
+            Self::Status => format!("/proc/{thread}/status"),
+        }
+    }
+}
+
+/// Files of processes, of which a few stay open from one look to the next: to find one by its
+/// path takes longer than to read it. An open file never becomes that of another process.
+#[derive(Debug, Default)]
+pub(super) struct ProcFiles(RefCell<HashMap<(Pid, Entry), File>>);
+
+impl ProcFiles {
+    /// The most that stay open: those of init, of an interpreter and of two processes more.
+    const MOST: usize = 12;
+
+    fn read(&self, thread: Pid, entry: Entry) -> Option<String> {
+        let mut open = self.0.borrow_mut();
+        if let Some(file) = open.get(&(thread, entry)) {
+            if let Some(text) = read(file) {
+                return Some(text);
+            }
+            // The process is gone, and another may have its number. All its files are closed,
+            // because the list of children is empty then and shows no error.
+            open.retain(|(other, _), _| *other != thread);
+        }
+        let file = File::open(entry.path(thread)).ok()?;
+        let text = read(&file)?;
+        if open.len() < Self::MOST {
+            open.insert((thread, entry), file);
+        }
+        Some(text)
+    }
+
+    /// Closes those of all other processes.
+    pub(super) fn keep(&self, processes: &[Process]) {
+        let is_listed = |pid| processes.iter().any(|process| process.pid == pid);
+        (self.0.borrow_mut()).retain(|(thread, _), _| is_listed(*thread));
+    }
+}
+
 /// A file of `/proc`, in as few calls as possible. A process's name is whatever bytes the
 /// process has chosen, and those that are not UTF-8 must not hide the rest of the file.
-fn read(path: impl AsRef<Path>) -> Option<String> {
+fn read(file: &File) -> Option<String> {
     const PAGE: usize = 4096;
-    let mut file = File::open(path).ok()?;
     let mut text = Vec::new();
     loop {
         let mut page = [0; PAGE];
-        let count = match file.read(&mut page) {
+        let count = match file.read_at(&mut page, text.len() as u64) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             read => read.ok()?,
         };
@@ -133,7 +190,12 @@ pub(super) struct Lines(String);
 
 impl Lines {
     pub(super) fn read(path: impl AsRef<Path>) -> Option<Self> {
-        read(path).map(Self)
+        read(&File::open(path).ok()?).map(Self)
+    }
+
+    /// The status of a thread (proc_pid_status(5)).
+    pub(super) fn of(thread: Pid, files: &ProcFiles) -> Option<Self> {
+        files.read(thread, Entry::Status).map(Self)
     }
 
     pub(super) fn bytes(&self, name: &str) -> Option<u64> {
@@ -148,17 +210,17 @@ impl Lines {
 /// freed its memory, which takes seconds for gigabytes.
 pub(super) fn used_so_far(init: Pid) -> Option<ChildUsage> {
     let until = Instant::now() + TIME;
+    let files = &ProcFiles::default();
     // Init's own time is the set-up's; that of what it reaped is the program's.
-    let mut cpu = Times::of(init)?.waited;
+    let mut cpu = Times::of(init, files)?.waited;
     let mut max_rss = 0;
-    let others = descendants(init).skip(1);
+    let others = descendants(init, files).skip(1);
     for process in others.take_while(|_| Instant::now() < until) {
-        if let Some(times) = Times::of(process.pid) {
+        if let Some(times) = Times::of(process.pid, files) {
             cpu = cpu + times.own + times.waited;
         }
         // Absent once a process has freed its memory.
-        let peak = Lines::read(format!("/proc/{}/status", process.pid))
-            .and_then(|status| status.bytes("VmHWM:"));
+        let peak = Lines::of(process.pid, files).and_then(|status| status.bytes("VmHWM:"));
         max_rss = max_rss.max(peak.unwrap_or(0));
     }
     Some(ChildUsage {
@@ -184,7 +246,7 @@ mod tests {
         assert_eq!((times.own, times.waited), (cpu(11, 12), cpu(13, 14)));
         assert_eq!(times.started, 99);
         assert_eq!(Times::parse("7 (a) S 1"), None);
-        assert!(Times::of(Pid::this()).is_some());
+        assert!(Times::of(Pid::this(), &ProcFiles::default()).is_some());
     }
 
     #[test]
@@ -197,13 +259,39 @@ mod tests {
             .spawn()
             .unwrap();
         let mut line = [0];
-        child.stdout.take().unwrap().read_exact(&mut line).unwrap();
+        std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut line).unwrap();
         let pid = Pid::from_raw(child.id() as i32);
         let status = Lines::read(format!("/proc/{pid}/status")).and_then(|s| s.bytes("RssAnon:"));
-        let times = Times::of(pid);
+        let times = Times::of(pid, &ProcFiles::default());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(status > Some(0) && times.is_some(), "{status:?} {times:?}");
+    }
+
+    #[test]
+    fn files_stay_open_while_their_process_is_there() {
+        let files = ProcFiles::default();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(child.id() as i32);
+        for _ in 0..2 {
+            assert!(Times::of(pid, &files).is_some() && Lines::of(pid, &files).is_some());
+            let processes: Vec<Process> = descendants(pid, &files).collect();
+            assert_eq!(processes.len(), 1);
+            files.keep(&processes);
+            assert_eq!(files.0.borrow().len(), 3);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(Times::of(pid, &files).is_none());
+        assert!(files.0.borrow().is_empty());
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        for pid in all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+            let _ = Times::of(Pid::from_raw(pid), &files);
+        }
+        assert!(files.0.borrow().len() <= ProcFiles::MOST);
     }
 
     #[test]
@@ -211,7 +299,7 @@ mod tests {
         let whole = std::fs::read("/proc/self/smaps").unwrap();
         assert!(whole.len() > 4096);
         let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
-        let read = read("/proc/self/smaps").unwrap();
+        let read = read(&File::open("/proc/self/smaps").unwrap()).unwrap();
         // The reads themselves may map more.
         assert!(lines(read.as_bytes()) >= lines(&whole), "{read}");
         assert_eq!(read.as_bytes().last(), Some(&b'\n'));

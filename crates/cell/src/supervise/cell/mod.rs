@@ -24,7 +24,7 @@ use crate::supervise::capture::Capture;
 use crate::supervise::evidence::Stop;
 use crate::supervise::meter::{InUse, Meter};
 use crate::supervise::network::CellBroker;
-use crate::supervise::proc::descendants;
+use crate::supervise::proc::{ProcFiles, descendants};
 use crate::supervise::processes::Processes;
 use crate::supervise::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
 use crate::supervise::{
@@ -213,7 +213,7 @@ impl<'a> Cell<'a> {
     pub(crate) fn carried(&self) -> Option<(Pid, Pid, Vec<Identity>)> {
         let init = self.running.init.pid;
         // Its first child; orphans come later.
-        let program = descendants(init).nth(1)?.pid;
+        let program = descendants(init, &ProcFiles::default()).nth(1)?.pid;
         let channel = self.running.channel.as_ref()?;
         let output = self.running.output.iter().flatten();
         let pipes = [channel.to.as_ref()?, &channel.from]

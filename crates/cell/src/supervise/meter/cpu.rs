@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use nix::unistd::Pid;
 
-use super::super::proc::{Process, Times};
+use super::super::proc::{ProcFiles, Process, Times};
 use sys::process::CpuTime;
 
 /// Adds up what the processes of one cell use.
@@ -23,13 +23,14 @@ pub(super) struct CpuCount {
 impl CpuCount {
     /// What all have used until now; `processes` begins with init, whose own time
     /// is the set-up's.
-    pub(super) fn look(&mut self, processes: &[Process]) -> CpuTime {
+    pub(super) fn look(&mut self, processes: &[Process], files: &ProcFiles) -> CpuTime {
         // One that is missing may only have changed its parent while the others
         // were listed. Those that are gone are found out before the rest is read:
         // the kernel adds a process's time to its parent's before it removes it.
         let pids: HashSet<Pid> = processes.iter().map(|process| process.pid).collect();
         let is_gone = |pid: &Pid, last: &Times| {
-            !pids.contains(pid) && Times::of(*pid).is_none_or(|now| now.started != last.started)
+            !pids.contains(pid)
+                && Times::of(*pid, files).is_none_or(|now| now.started != last.started)
         };
         let mut gone = CpuTime::default();
         self.last.retain(|pid, last| {
@@ -48,7 +49,7 @@ impl CpuCount {
         // next look, and never counted twice.
         let listed = processes.iter().map(|process| process.pid);
         for pid in listed.chain(unlisted) {
-            let Some(mut now) = Times::of(pid) else {
+            let Some(mut now) = Times::of(pid, files) else {
                 // Gone since: the next look finds out what became of its time.
                 continue;
             };

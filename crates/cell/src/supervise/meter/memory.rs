@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
-use super::super::proc::{Lines, Process};
+use super::super::proc::{Lines, ProcFiles, Process};
 use sys::process::share_memory;
 
 /// How long an exact figure may take, by the cell's own CPU time: meanwhile it can
@@ -53,8 +53,17 @@ impl MemoryCount {
 
     /// `processes` begins with init, which is cellblock's own; `tmpfs` is the size of the
     /// cell's files, and `cpu` the CPU time that it has used.
-    pub(super) fn look(&mut self, processes: &[Process], tmpfs: u64, cpu: Duration) -> Found {
-        let held: Vec<Of> = processes.iter().skip(1).filter_map(Of::process).collect();
+    pub(super) fn look(
+        &mut self,
+        processes: &[Process],
+        tmpfs: u64,
+        cpu: Duration,
+        files: &ProcFiles,
+    ) -> Found {
+        let held = processes.iter().skip(1);
+        let held: Vec<Of> = held
+            .filter_map(|process| Of::process(process, files))
+            .collect();
         let all = Held::sum(held.iter().map(|of| of.held));
         // One process counts none of its pages twice.
         let largest = held.iter().map(|of| of.held.own).max().unwrap_or(0);
@@ -89,8 +98,9 @@ impl MemoryCount {
 
 /// What `processes` without the first, which is init, and a tmpfs hold by the kernel's
 /// counters.
-pub(super) fn in_use(processes: &[Process], tmpfs: u64) -> u64 {
-    let held = processes.iter().skip(1).filter_map(Of::process);
+pub(super) fn in_use(processes: &[Process], tmpfs: u64, files: &ProcFiles) -> u64 {
+    let others = processes.iter().skip(1);
+    let held = others.filter_map(|process| Of::process(process, files));
     Held::sum(held.map(|of| of.held)).with(tmpfs)
 }
 
@@ -106,12 +116,12 @@ struct Of {
 }
 
 impl Of {
-    fn process(process: &Process) -> Option<Self> {
+    fn process(process: &Process, files: &ProcFiles) -> Option<Self> {
         let mut threads = process.threads.clone();
         threads.sort_by_key(|thread| *thread != process.pid);
         let (thread, held) = threads
             .into_iter()
-            .find_map(|thread| Some((thread, Held::resident(thread)?)))?;
+            .find_map(|thread| Some((thread, Held::resident(thread, files)?)))?;
         Some(Self {
             pid: process.pid,
             parent: process.parent,
@@ -150,8 +160,8 @@ impl Held {
     /// By the kernel's counters (proc_pid_status(5)), which take no lock. What
     /// several processes share counts for each. A process that has ended holds
     /// nothing, and has no such lines.
-    fn resident(thread: Pid) -> Option<Self> {
-        let status = Lines::read(format!("/proc/{thread}/status"))?;
+    fn resident(thread: Pid, files: &ProcFiles) -> Option<Self> {
+        let status = Lines::of(thread, files)?;
         let beside = ["VmPTE:", "VmSwap:", "HugetlbPages:"];
         Some(Self {
             own: status.bytes("RssAnon:")?,
@@ -172,7 +182,9 @@ impl Held {
                 ..self
             })
         });
-        exact.or_else(|| Self::resident(thread)).unwrap_or_default()
+        exact
+            .or_else(|| Self::resident(thread, &ProcFiles::default()))
+            .unwrap_or_default()
     }
 }
 
