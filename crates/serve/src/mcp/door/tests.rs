@@ -1,6 +1,8 @@
 //! The door between a client and a server that the test plays.
 
 use super::*;
+use crate::mcp::pending::OUTPUT_EVERY;
+use crate::mcp::rpc::INTERNAL_ERROR;
 
 struct Play {
     door: Door,
