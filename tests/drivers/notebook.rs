@@ -22,6 +22,12 @@ fn lines_of_notebooks_do_what_they_say() {
             "",
             &["=('1\\n2', ['1', '2'])"],
         ),
+        (
+            "\n    text = '''\n    a'''\n  # less\n    text\n",
+            "",
+            &["='\\na'"],
+        ),
+        ("  !echo indented\n", "indented\n", &[]),
         ("!exit 3\n_exit_code", "", &["=3"]),
         ("print('first')\n!echo second", "first\nsecond\n", &[]),
         ("!echo {unknown} {print $1}", "{unknown} {print }\n", &[]),

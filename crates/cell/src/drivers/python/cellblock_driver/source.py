@@ -27,12 +27,16 @@ class Source:
     def compile(self):
         """Code objects to evaluate in turn. The last one is an expression's if the
         code ends in one that no semicolon silences, as in Jupyter."""
+        is_indented = False
         try:
             codes = self._compile()
-        except SyntaxError:
-            if b"!" not in self.code and b"%" not in self.code:
+        except SyntaxError as error:
+            is_indented = isinstance(error, IndentationError) and self._dedent()
+            if not is_indented and b"!" not in self.code and b"%" not in self.code:
                 raise
             codes = None
+        if is_indented:
+            return self.compile()
         if codes is None:
             from . import magics
 
@@ -40,6 +44,16 @@ class Source:
             codes = self._compile()
         self.is_parsed = True
         return codes
+
+    def _dedent(self):
+        """Removes the first line's indentation from all lines, as notebooks do; returns
+        whether there was any."""
+        lines = self.code.splitlines(True)
+        first = next((line for line in lines if line.strip()), b"")
+        indent = first[: len(first) - len(first.lstrip(b" \t"))]
+        lines = [line[len(indent) :] if line.startswith(indent) else line for line in lines]
+        self.code = self.python = b"".join(lines)
+        return bool(indent)
 
     def _compile(self):
         tree = compile(self.python, self.name, "exec", TOP_LEVEL_AWAIT | ONLY_AST, True)
