@@ -69,7 +69,7 @@ fn charts_of_the_shim_are_left_as_they_are() {
 #[test]
 fn what_a_chart_lacks_is_added() {
     let axes = json!({
-        "title": "",
+        "title": null,
         "x_label": null, "x_unit": null, "y_label": null, "y_unit": null,
     });
     let ticks = json!({
@@ -83,7 +83,7 @@ fn what_a_chart_lacks_is_added() {
         "label": "", "min": null, "first_quartile": null, "median": null,
         "third_quartile": null, "max": null, "outliers": []
     });
-    let title = json!({"title": ""});
+    let title = json!({"title": null});
     for (kind, parts, element) in [
         ("line", vec![&axes, &ticks], &series),
         ("scatter", vec![&axes, &ticks], &series),
@@ -100,8 +100,16 @@ fn what_a_chart_lacks_is_added() {
         assert_eq!(chart(given), (expected, Value::Null), "{kind}");
     }
     for kind in ["superchart", "unknown"] {
-        let expected = json!({"type": kind, "title": "", "elements": []});
-        assert_eq!(chart(json!({"type": kind})), (expected, Value::Null));
+        let expected = json!({"type": kind, "title": null, "elements": []});
+        assert_eq!(
+            chart(json!({"type": kind})),
+            (expected.clone(), Value::Null)
+        );
+        // No text is no title there, and no label of an axis.
+        assert_eq!(
+            chart(json!({"type": kind, "title": ""})),
+            (expected, Value::Null)
+        );
     }
 }
 
@@ -109,7 +117,8 @@ fn what_a_chart_lacks_is_added() {
 fn what_has_no_place_in_a_chart_is_noted() {
     for kind in [json!(5), json!("radar"), Value::Null] {
         let given = json!({"type": kind, "title": 7, "elements": [1, "x"], "more": true});
-        let expected = json!({"type": "unknown", "title": "", "elements": [1, "x"], "more": true});
+        let expected =
+            json!({"type": "unknown", "title": null, "elements": [1, "x"], "more": true});
         let note = json!(["chart: E2B has no such type"]);
         assert_eq!(chart(given), (expected, note));
     }
@@ -119,7 +128,7 @@ fn what_has_no_place_in_a_chart_is_noted() {
     }
     let given = json!({"type": "pie", "elements": [3, {"label": null, "angle": "wide"}]});
     let expected = json!({
-        "type": "pie", "title": "", "elements": [{"label": "", "angle": "wide", "radius": null}]
+        "type": "pie", "title": null, "elements": [{"label": "", "angle": "wide", "radius": null}]
     });
     let note = json!(["chart: 1 of 2 elements"]);
     assert_eq!(chart(given), (expected, note));
@@ -129,8 +138,8 @@ fn what_has_no_place_in_a_chart_is_noted() {
     assert_eq!(found["elements"][0]["points"], json!([[1, 2]]));
     let given = json!({"type": "superchart", "elements": [{"type": 1}, 2]});
     let expected = json!({
-        "type": "superchart", "title": "",
-        "elements": [{"type": "unknown", "title": "", "elements": []}]
+        "type": "superchart", "title": null,
+        "elements": [{"type": "unknown", "title": null, "elements": []}]
     });
     let notes = json!([
         "chart: E2B has no such type",

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 enum Field {
     /// A text.
     Text,
-    /// A text, or null.
+    /// A text that is not empty, or null.
     OptionalText,
     /// A number, or a text for one; or null.
     Quantity,
@@ -22,7 +22,7 @@ enum Field {
 
 type Fields = &'static [(&'static str, Field)];
 
-const PLAIN: Fields = &[("title", Field::Text), ("elements", Field::List)];
+const PLAIN: Fields = &[("title", Field::OptionalText), ("elements", Field::List)];
 const AXES: Fields = &[
     ("x_label", Field::OptionalText),
     ("y_label", Field::OptionalText),
@@ -131,6 +131,7 @@ impl Field {
     fn settle(self, value: &mut Value) {
         let is_pair = |value: &Value| value.as_array().is_some_and(|pair| pair.len() == 2);
         match (self, &mut *value) {
+            (Self::OptionalText, Value::String(text)) if text.is_empty() => *value = Value::Null,
             (Self::Text | Self::OptionalText | Self::Quantity, Value::String(_))
             | (Self::Quantity, Value::Number(_))
             | (Self::List, Value::Array(_)) => {}

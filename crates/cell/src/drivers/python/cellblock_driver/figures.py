@@ -291,7 +291,8 @@ def slices(axes):
     return [
         {
             "label": label_of(wedge.get_label()),
-            "angle": plain(wedge.theta2 - wedge.theta1),
+            # Without the error of a difference: 324, not 323.99999999999994.
+            "angle": plain(round(wedge.theta2 - wedge.theta1, 6)),
             "radius": plain(wedge.r),
         }
         for wedge in axes.patches
@@ -323,18 +324,23 @@ def note_boxes(bxp):
 
 def box_elements(axes):
     elements = []
+    by_place = {}
     for element, at, lies in boxes.get(axes, ()):
         if not element["label"]:
             axis = axes.yaxis if lies else axes.xaxis
             element["label"] = nearest(labelled_ticks(axis), at, at - 0.5, at + 0.5)
-        elements.append(element)
+        # Boxes that are drawn again, in other colours, hide those from before.
+        others = by_place.setdefault(at, [])
+        if element not in others:
+            others.append(element)
+            elements.append(element)
     return elements
 
 
 def box(stats):
     names = ("whislo", "q1", "med", "q3", "whishi")
     keys = ("min", "first_quartile", "median", "third_quartile", "max")
-    numbers = {key: plain(stats[name]) for key, name in zip(keys, names)}
+    numbers = {key: plain(float(stats[name])) for key, name in zip(keys, names)}
     outliers = [plain(value) for value in list(stats.get("fliers", ()))[:100]]
     return {"label": clip(str(stats.get("label", "")), None), **numbers, "outliers": outliers}
 
