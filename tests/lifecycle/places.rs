@@ -116,6 +116,14 @@ fn workspace_at_other_paths(stage: &Stage) -> Check {
             .collect();
         assert_eq!(files, ["other", "sub/made"], "{path}");
     }
+    // Where the program works there, its directory has that name.
+    let script = "pwd -P && cd /workspace && pwd -P && echo b > c && ls /home/user";
+    let run = stage
+        .exec(["/bin/sh", "-c", script])
+        .option(["--workspace-at", "/home/user", "--cwd", "/home/user"])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "/home/user\n/workspace\nc\n");
     // A spec has it, too, and a place that is taken or cannot be is refused.
     for (path, words) in [
         ("/workspace", "another place than /workspace itself"),

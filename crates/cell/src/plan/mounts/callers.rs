@@ -66,10 +66,15 @@ impl List {
                         continue;
                     }
                     // A link where it can be one: a bind would be another mount, across
-                    // which nothing can be renamed.
-                    Placed::Workspace if self.can_make(&target) => MountKind::Symlink {
-                        to: WORKSPACE.into(),
-                    },
+                    // which nothing can be renamed. It is mounted where the program
+                    // works, because getcwd(2) shows what a link leads to.
+                    Placed::Workspace
+                        if self.can_make(&target) && !spec.cwd.starts_with(&target) =>
+                    {
+                        MountKind::Symlink {
+                            to: WORKSPACE.into(),
+                        }
+                    }
                     Placed::Workspace => MountKind::Workspace,
                 },
                 Callers::File(file) => {
