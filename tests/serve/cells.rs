@@ -38,6 +38,20 @@ fn a_watch_tells_its_own_client_of_changes() {
     let created = json!({"path": "new", "change": "created"});
     let expected = json!({"event": "files_changed", "changes": [created], "overflow": false});
     assert_eq!(event["event"], expected);
+    // A client's file has its own name from the start, and a new content is a modification.
+    for change in ["created", "modified"] {
+        client.send(
+            8,
+            "file.write",
+            json!({"context": "a", "path": "sent", "content": change}),
+        );
+        let mut event = client.line();
+        while event["id"] != 5 {
+            event = client.line();
+        }
+        let changes = json!([{"path": "sent", "change": change}]);
+        assert_eq!(event["event"]["changes"], changes);
+    }
     // Nobody else can end it, and it ends with the cell.
     let unwatch = json!({"context": "a", "watch": watch});
     assert_eq!(

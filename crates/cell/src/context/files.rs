@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::renameat;
-use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
+use nix::fcntl::{AtFlags, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +26,15 @@ use sys::tree::kind_of;
 
 /// The most bytes of one answer.
 const MOST_BYTES: u64 = 16 << 20;
-/// The name of a file while it is being written.
+/// The name of a new file while it is being written.
 const PENDING: &str = ".cellblock-writing";
+/// The name of a file that replaces another one, while it is being written.
+pub(super) const REPLACING: &str = ".cellblock-replacing";
+
+/// Whether it is the name of a file that is being written.
+pub(super) fn is_pending(name: &OsStr) -> bool {
+    name == PENDING || name == REPLACING
+}
 
 /// The answer to a file order.
 #[derive(Debug, Serialize)]
@@ -201,22 +208,26 @@ impl Workspace<'_> {
         let bytes = content.as_bytes();
         self.as_owner(|| {
             let parent = self.make_parent(path)?;
-            let pending = |errno| failed("create", errno, path);
-            let _ = unlinkat(&parent, PENDING, UnlinkatFlags::NoRemoveDir);
+            // Watches are told by the name whether a file is new.
+            let pending = match fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(_) => REPLACING,
+                Err(_) => PENDING,
+            };
+            let _ = unlinkat(&parent, pending, UnlinkatFlags::NoRemoveDir);
             let mode = if executable { 0o755 } else { 0o644 };
             let usual = Mode::from_bits_truncate(0o600);
             let mut file = Beneath::new(&parent)
-                .create(PENDING, usual)
-                .map_err(pending)?;
+                .create(pending, usual)
+                .map_err(|errno| failed("create", errno, path))?;
             let written = (file.write_all(bytes))
                 .map_err(|e| SetupError::io(Stage::Outputs, "write", &e).on(path.display()))
                 .and_then(|()| {
                     fchmod(&file, Mode::from_bits_truncate(mode))
-                        .and_then(|()| renameat(&parent, PENDING, &parent, name))
+                        .and_then(|()| renameat(&parent, pending, &parent, name))
                         .map_err(|e| failed("rename", e, path))
                 });
             if written.is_err() {
-                let _ = unlinkat(&parent, PENDING, UnlinkatFlags::NoRemoveDir);
+                let _ = unlinkat(&parent, pending, UnlinkatFlags::NoRemoveDir);
             }
             written
         })?;

@@ -25,7 +25,7 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, Inotify, InotifyEvent, WatchDescriptor};
 
 use super::changes::{Change, Noted, Root, Seen, is_below, join};
-use super::files::{Workspace, checked, failed};
+use super::files::{REPLACING, Workspace, checked, failed, is_pending};
 use crate::supervise::turn::Turn;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
@@ -70,6 +70,8 @@ pub(crate) struct Watches {
     todo: VecDeque<Todo>,
     /// Whether there were too many directories.
     is_partial: bool,
+    /// The inotify cookie of a written file that gets the name of the one it replaces.
+    replacing: Option<u32>,
     noted: Noted,
     resumes_at: Option<Instant>,
 }
@@ -94,6 +96,7 @@ impl Watches {
             directories: HashMap::new(),
             todo: VecDeque::new(),
             is_partial: false,
+            replacing: None,
             noted: Noted::default(),
             resumes_at: None,
         })
@@ -242,10 +245,25 @@ impl Watches {
             }
             return;
         };
+        // A client's file is not there before it has its own name.
+        if is_pending(name) {
+            if name == REPLACING && mask.contains(AddWatchFlags::IN_MOVED_FROM) {
+                self.replacing = Some(event.cookie);
+            }
+            return;
+        }
         let path = join(directory, name.as_bytes());
         let is_directory = mask.contains(AddWatchFlags::IN_ISDIR);
         if mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO) {
-            self.note(&path, Change::Created);
+            let is_replaced = self.replacing == Some(event.cookie);
+            self.note(
+                &path,
+                if is_replaced {
+                    Change::Modified
+                } else {
+                    Change::Created
+                },
+            );
             if is_directory {
                 self.look_later(path, true);
             }
