@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{OwnedFd, RawFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::mcp;
@@ -10,7 +11,7 @@ use crate::cli::{self, Server};
 use cell::drivers::find;
 use cell::server::{Base, Renewal, Spawner, Templates};
 use cell::spec::quantity::Bound;
-use cell::spec::{self, Ask, Bytes, Mode, Network, Partial, Spec, Stdio};
+use cell::spec::{self, Ask, Bytes, Mode, Network, Partial, Placed, Spec, Stdio};
 use doors::{Listening, Most, e2b};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, getpid, setsid};
@@ -183,6 +184,9 @@ fn sandboxes(wanted: &cli::Serve, usual: &Spec, idle: Duration) -> e2b::Settings
     let mut settings = e2b::Settings {
         pause: wanted.e2b_pause,
         longest: idle,
+        has_home: usual.places.iter().any(|place| {
+            matches!(place.what, Placed::Workspace) && place.path == Path::new(e2b::HOME)
+        }),
         size: e2b::Size {
             cpus: usual.limits.cpus.map(|cpus| cpus.ceil() as u64),
             memory: usual.limits.memory.map(|bytes| bytes.0),

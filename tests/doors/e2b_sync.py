@@ -1,6 +1,7 @@
 """E2B's own Python SDKs against a server: e2b_sync.py (where it is, by the SDK's variables)"""
 
 import io
+import threading
 import time
 import urllib.request
 
@@ -91,6 +92,9 @@ def code(sandbox):
     raises(Exception, lambda: sandbox.run_code("import time\nx = 5\ntime.sleep(100)", timeout=2))
     assert sandbox.run_code("x").text == "5"
     assert sandbox.run_code("echo $((6 * 7))", language="bash").logs.stdout == ["42\n"]
+    # Code that is indented as a whole, with a line of a notebook.
+    assert sandbox.run_code("\n    !pwd\n    ").logs.stdout == ["/home/user\n"]
+    assert sandbox.run_code("pwd", language="bash").logs.stdout == ["/home/user\n"]
 
 
 def contexts(sandbox):
@@ -108,6 +112,11 @@ def contexts(sandbox):
     sandbox.remove_code_context(context)
     raises(Exception, lambda: sandbox.run_code("1", context=context), "not found")
     raises(SandboxException, lambda: sandbox.create_code_context(cwd="/no/such"), "cwd")
+    # A directory of the user's is made.
+    context = sandbox.create_code_context(cwd="/home/user/made/here")
+    shown = sandbox.run_code("import os; os.getcwd()", context=context).text
+    assert shown == context.cwd == "/home/user/made/here", shown
+    sandbox.remove_code_context(context)
 
 
 def files(sandbox):
@@ -140,7 +149,8 @@ def files(sandbox):
     raises(NotFoundException, lambda: files.list("none"))
     raises(SandboxException, lambda: files.read("/etc/passwd"), "not below")
     raises(SandboxException, lambda: files.list("big"), "not a directory")
-    raises(SandboxException, lambda: files.write("zipped", b"x", gzip=True), "compressed")
+    files.write("zipped", "x" * 100_000, gzip=True)
+    assert files.read("zipped", gzip=True) == files.read("zipped") == "x" * 100_000
 
 
 def links(sandbox):
@@ -168,6 +178,11 @@ def watches(sandbox):
     until(lambda: sees(deep, "below/g", set()))
     until(lambda: sees(plain, "f", shallow))
     assert not any(name.startswith("below/") for name, _ in shallow), shallow
+    # A change is there as soon as its client asks.
+    plain.get_new_events()
+    sandbox.files.write("watched/f", "2")
+    seen = [(event.name, event.type.name) for event in plain.get_new_events()]
+    assert seen == [("f", "WRITE")], seen
     plain.stop()
     deep.stop()
     raises(NotFoundException, lambda: sandbox.files.watch_dir("none"))
@@ -183,7 +198,8 @@ def commands(sandbox):
     sandbox.files.write("here", "x")
     assert "here" in commands.run("ls").stdout
     sandbox.files.make_dir("cwd")
-    assert commands.run("pwd", cwd="/home/user/cwd").stdout.endswith("/cwd\n")
+    assert commands.run("pwd", cwd="/home/user/cwd").stdout == "/home/user/cwd\n"
+    assert commands.run("pwd; cd; pwd").stdout == "/home/user\n" * 2
     assert commands.run("echo $A", envs={"A": "b"}).stdout == "b\n"
     reader = commands.run("cat", background=True, stdin=True)
     assert reader.pid in [each.pid for each in commands.list()]
@@ -192,6 +208,8 @@ def commands(sandbox):
     assert reader.wait().stdout == "in"
     sleeper = commands.run("sleep 1000", background=True)
     assert commands.kill(sleeper.pid)
+    # It is gone once the client knows.
+    raises(CommandExitException, lambda: commands.run(f"kill -0 {sleeper.pid}"))
     raises(CommandExitException, sleeper.wait)
     assert not commands.kill(sleeper.pid)
     writer = commands.run("sleep 1; echo late", background=True)
@@ -211,6 +229,19 @@ def terminals(sandbox):
     assert b"30 100" in seen, seen
     other = sandbox.pty.create(PtySize(rows=24, cols=80))
     assert sandbox.pty.kill(other.pid)
+
+
+def ends():
+    """What goes on when the sandbox ends breaks off, and the SDK says why."""
+    for begin in [
+        lambda sandbox: sandbox.run_code("import time; time.sleep(100)"),
+        lambda sandbox: sandbox.commands.run("sleep 100", timeout=0),
+    ]:
+        sandbox = Sandbox.create(timeout=60)
+        timer = threading.Timer(1, sandbox.kill)
+        timer.start()
+        raises(Exception, lambda: begin(sandbox), "sandbox was killed")
+        timer.join()
 
 
 def pauses():
@@ -244,5 +275,7 @@ if __name__ == "__main__":
         scenario(sandbox)
         print(f"e2b: {scenario.__name__}: ok")
     sandbox.kill()
+    ends()
+    print("e2b: ends: ok")
     pauses()
     print("e2b: pauses: ok")

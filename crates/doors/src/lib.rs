@@ -28,6 +28,7 @@ mod nemo;
 mod page;
 mod random;
 mod runs;
+mod unzip;
 mod upload;
 mod v1;
 

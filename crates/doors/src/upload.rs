@@ -9,6 +9,7 @@ use serve::protocol::{Code, Failure};
 
 use crate::body::PATIENCE;
 use crate::files;
+use crate::unzip::Unzip;
 
 /// The bytes of a block.
 pub(crate) const BLOCK: usize = 16 << 10;
@@ -28,6 +29,8 @@ pub(crate) trait Chunks {
 #[derive(Debug)]
 pub(crate) struct Blocks {
     body: Body,
+    /// Inflates the body, if it is compressed.
+    unzip: Option<Unzip>,
     bytes: VecDeque<u8>,
     is_over: bool,
 }
@@ -36,15 +39,33 @@ impl Blocks {
     pub(crate) fn of(body: Body) -> Self {
         Self {
             body,
+            unzip: None,
             bytes: VecDeque::new(),
             is_over: false,
         }
+    }
+
+    /// The content of a compressed body.
+    pub(crate) fn unzipped(body: Body) -> Self {
+        Self {
+            unzip: Some(Unzip::new()),
+            ..Self::of(body)
+        }
+    }
+
+    /// More of what was received already.
+    fn piece(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        self.unzip.as_mut().map_or(Ok(None), Unzip::piece)
     }
 }
 
 impl Chunks for Blocks {
     async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         while self.bytes.len() < BLOCK && !self.is_over {
+            if let Some(piece) = self.piece()? {
+                self.bytes.extend(piece);
+                continue;
+            }
             let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
             let frame = frame.map_err(|_| {
                 let seconds = PATIENCE.as_secs();
@@ -54,10 +75,18 @@ impl Chunks for Blocks {
             match frame {
                 // Trailers are ignored.
                 Some(frame) => {
-                    let data = frame.map_err(unreadable)?.into_data();
-                    self.bytes.extend(data.unwrap_or_default());
+                    let data = frame.map_err(unreadable)?.into_data().unwrap_or_default();
+                    match &mut self.unzip {
+                        Some(unzip) => unzip.give(data),
+                        None => self.bytes.extend(data),
+                    }
                 }
-                None => self.is_over = true,
+                None => {
+                    self.is_over = true;
+                    if let Some(unzip) = &mut self.unzip {
+                        self.bytes.extend(unzip.end()?);
+                    }
+                }
             }
         }
         let length = self.bytes.len().min(BLOCK);

@@ -17,7 +17,7 @@ use hyper_util::service::TowerToHyperService;
 use serve::Party;
 use serve::protocol::Code;
 
-use super::links::Link;
+use super::links::{InvalidLink, Link};
 use super::sandboxes::{Creation, DEBUG_SANDBOX, Sandbox, is_id};
 use super::{Port, code, control, envd, wire};
 use crate::answer::Answer;
@@ -79,7 +79,8 @@ pub(crate) async fn dispatch(
     }
     let found = match link {
         None => find(&ports.guarded, &target, &request),
-        Some(link) => linked(&ports.guarded, &target, link.as_ref().ok()),
+        Some(Ok(link)) => linked(&ports.guarded, &target, &link),
+        Some(Err(InvalidLink(why))) => Err(wire::error(StatusCode::UNAUTHORIZED, why)),
     };
     let sandbox = match found {
         Ok(sandbox) => sandbox,
@@ -193,15 +194,14 @@ fn may_use(
 }
 
 /// The sandbox whose owner made a link. No other part of the request identifies it.
-fn linked(guarded: &Guarded, target: &Target, link: Option<&Link>) -> Result<Arc<Sandbox>, Answer> {
-    let signed = link.and_then(|link| {
-        let is_own = |sandbox: &Sandbox| link.is_signed_with(&sandbox.access_token);
-        match &target.sandbox {
-            Some(id) => guarded.sandboxes().find(id).filter(|own| is_own(own)),
-            None => guarded.sandboxes().first(is_own),
-        }
-    });
-    signed.ok_or_else(|| wire::error(StatusCode::UNAUTHORIZED, "the signature is not valid"))
+fn linked(guarded: &Guarded, target: &Target, link: &Link) -> Result<Arc<Sandbox>, Answer> {
+    let is_own = |sandbox: &Sandbox| link.is_signed_with(&sandbox.access_token);
+    let signed = match &target.sandbox {
+        Some(id) => guarded.sandboxes().find(id).filter(|own| is_own(own)),
+        None => guarded.sandboxes().first(is_own),
+    };
+    let InvalidLink(why) = InvalidLink::ODD;
+    signed.ok_or_else(|| wire::error(StatusCode::UNAUTHORIZED, why))
 }
 
 /// The debug sandbox, only on a server without tokens: it is created at its first request.
@@ -219,6 +219,7 @@ fn debug_sandbox(guarded: &Guarded) -> Option<Arc<Sandbox>> {
         branches: settings.pause,
         pauses_at_end: false,
         resumes_by_itself: true,
+        has_home: settings.has_home,
     };
     let id = Some(DEBUG_SANDBOX.to_owned());
     let sandbox = Sandbox::new(id, Party::Door(0), creation, settings.longest).ok()?;

@@ -30,9 +30,15 @@ pub(super) struct Link {
     expiration: Option<String>,
 }
 
-/// A request with a signature that cannot be valid.
+/// A request with a signature that cannot be valid, and why.
 #[derive(Debug, PartialEq)]
-pub(super) struct InvalidLink;
+pub(super) struct InvalidLink(pub(super) &'static str);
+
+impl InvalidLink {
+    pub(super) const ODD: Self = Self("the signature is not valid");
+    /// In envd's words.
+    const LATE: Self = Self("signature is already expired");
+}
 
 impl Link {
     /// `None` for a request that has no signature, or is not for a file.
@@ -46,10 +52,10 @@ impl Link {
 
     fn read(request: &Request<Body>, query: &str) -> Result<Self, InvalidLink> {
         if query.split('&').nth(MOST_PAIRS).is_some() {
-            return Err(InvalidLink);
+            return Err(InvalidLink::ODD);
         }
         let pairs: Query<Vec<(String, String)>> =
-            Query::try_from_uri(request.uri()).map_err(|_| InvalidLink)?;
+            Query::try_from_uri(request.uri()).map_err(|_| InvalidLink::ODD)?;
         let value = |name: &str| {
             let mut pairs = pairs.0.iter();
             pairs.find_map(|(key, value)| (key == name).then(|| value.clone()))
@@ -57,29 +63,29 @@ impl Link {
         let operation = match *request.method() {
             Method::GET => "read",
             Method::POST => "write",
-            _ => return Err(InvalidLink),
+            _ => return Err(InvalidLink::ODD),
         };
         let link = Self {
-            signature: value("signature").ok_or(InvalidLink)?,
+            signature: value("signature").ok_or(InvalidLink::ODD)?,
             operation,
             path: value("path").unwrap_or_default(),
             user: value("username").unwrap_or_default(),
             expiration: value("signature_expiration"),
         };
-        match link.is_invalid() {
-            true => Err(InvalidLink),
-            false => Ok(link),
+        match link {
+            link if link.is_odd() => Err(InvalidLink::ODD),
+            link if link.is_late() => Err(InvalidLink::LATE),
+            link => Ok(link),
         }
     }
 
-    fn is_invalid(&self) -> bool {
+    fn is_odd(&self) -> bool {
         self.signature.len() != SIGNATURE_LENGTH
             || self.path.len() > LONGEST
             || self.user.len() > LONGEST
             // Path, operation and user are signed with colons between them: a user's name with a
             // colon could be the end of another link's path.
             || self.user.contains(':')
-            || self.is_late()
     }
 
     fn is_late(&self) -> bool {
@@ -173,6 +179,8 @@ mod tests {
             let signature = sign(&format!("a:read::{TOKEN}:{until}"));
             let uri = format!("/files?path=a&signature={signature}&signature_expiration={until}");
             assert_eq!(is_valid(Method::GET, &uri), valid, "{until}");
+            let link = Link::of(&request(Method::GET, &uri)).unwrap();
+            assert_eq!(link.err(), (!valid).then_some(InvalidLink::LATE));
         }
         let other = format!("{}&signature_expiration=99999999999", of("a"));
         assert!(!is_valid(Method::GET, &other));
@@ -210,7 +218,7 @@ mod tests {
             format!("/files?path={long}&signature={plain}"),
         ] {
             let link = Link::of(&request(Method::GET, &uri));
-            assert_eq!(link, Some(Err(InvalidLink)), "{uri}");
+            assert_eq!(link, Some(Err(InvalidLink::ODD)), "{uri}");
         }
     }
 }

@@ -33,7 +33,7 @@ pub use settings::{Settings, Size};
 /// metadata of files, and entries in events.
 const ENVD_VERSION: &str = "0.6.1";
 /// Where the SDKs expect a user's files: here, the workspace.
-const HOME: &str = "/home/user";
+pub const HOME: &str = "/home/user";
 /// Where the workspace is.
 const WORKSPACE: &str = "/workspace";
 

@@ -13,6 +13,8 @@ pub struct Settings {
     /// The longest time until a sandbox ends by itself: the hub deletes a context that has been
     /// idle for longer.
     pub longest: Duration,
+    /// Whether the workspace is at `/home/user`, too.
+    pub has_home: bool,
     /// The size of a sandbox, as clients are shown it.
     pub size: Size,
 }
@@ -45,6 +47,7 @@ impl Default for Settings {
             templates: ["base", "code-interpreter-v1"].map(python).into(),
             pause: false,
             longest: Duration::from_secs(600),
+            has_home: false,
             size: Size::default(),
         }
     }

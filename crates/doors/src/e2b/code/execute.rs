@@ -1,7 +1,7 @@
 //! `/execute`: runs code, and reports what happens line by line.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -164,33 +164,37 @@ impl Stream {
     }
 
     /// The lines to send next, and whether they are the last.
-    async fn next(&mut self) -> (String, bool) {
+    ///
+    /// # Errors
+    /// The sandbox has ended.
+    async fn next(&mut self) -> Result<(String, bool), Failure> {
         loop {
             let said = match self.first.take() {
                 Some(first) => Ok(first),
                 None => match tokio::time::timeout(QUIET, self.client.next()).await {
                     Ok(said) => said,
-                    Err(_) => return (lines::KEEPALIVE.to_owned(), false),
+                    Err(_) => return Ok((lines::KEEPALIVE.to_owned(), false)),
                 },
             };
             match said {
                 Ok(Said::Event(event)) => {
                     if let Some(line) = lines::of_event(event.get()) {
-                        return (line, false);
+                        return Ok((line, false));
                     }
                 }
                 Ok(Said::Result(result)) => {
                     if let Some(reset) = self.reset.take() {
                         reset.now(&mut self.client).await;
                     }
-                    return (self.end(result.get()), true);
+                    return Ok((self.end(result.get()), true));
                 }
+                Err(failure) if self.sandbox.is_gone() => return Err(failure),
                 Err(failure) => {
                     let name = match failure.code {
                         Code::Lost => "ContextRestarting",
                         _ => "ExecutionAborted",
                     };
-                    return (lines::error(name, &wire::words(&failure)), true);
+                    return Ok((lines::error(name, &wire::words(&failure)), true));
                 }
             }
         }
@@ -208,13 +212,14 @@ impl Stream {
     }
 
     /// The answer as a stream. The hub is read from only when the client has taken the lines
-    /// before.
+    /// before. If the sandbox ends, the answer breaks off: clients then ask what became of it.
     fn answer(self) -> Answer {
         let lines = unfold(Some(self), |stream| async move {
             let mut stream = stream?;
-            let (text, is_last) = stream.next().await;
-            let rest = (!is_last).then_some(stream);
-            Some((Ok::<_, Infallible>(Bytes::from(text)), rest))
+            Some(match stream.next().await {
+                Ok((text, is_last)) => (Ok(Bytes::from(text)), (!is_last).then_some(stream)),
+                Err(failure) => (Err(io::Error::other(failure.message)), None),
+            })
         });
         answer::of(
             StatusCode::OK,

@@ -13,7 +13,7 @@ use serve::protocol::{Code, Failure};
 use super::wire;
 use crate::answer::{self, Answer};
 use crate::front::Guarded;
-pub(super) use snippets::change_directory;
+pub(super) use snippets::{at_start, change_directory};
 
 pub(super) fn router() -> Router<Guarded> {
     Router::new()

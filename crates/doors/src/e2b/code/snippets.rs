@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use serve::protocol::{Code, Failure};
 
-use crate::e2b::{HOME, WORKSPACE};
-
 type Variables = BTreeMap<String, String>;
 
 /// Code that changes the directory of an interpreter.
@@ -15,17 +13,13 @@ type Variables = BTreeMap<String, String>;
 /// # Errors
 /// There is no such code for this language.
 pub(in crate::e2b) fn change_directory(language: &str, to: &str) -> Result<String, Failure> {
-    let to = match to.strip_prefix(HOME) {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{WORKSPACE}{rest}"),
-        _ => to.to_owned(),
-    };
     // A JSON literal is valid in each of these languages but bash.
-    let literal = Value::from(to.as_str()).to_string();
+    let literal = Value::from(to).to_string();
     match language {
         "python" => Ok(format!("__import__('os').chdir({literal})")),
         "javascript" | "typescript" => Ok(format!("process.chdir({literal})")),
         "r" => Ok(format!("invisible(setwd({literal}))")),
-        "bash" => Ok(format!("cd -- {}", quoted(&to))),
+        "bash" => Ok(format!("cd -- {}", quoted(to))),
         other => Err(absent("cwd", "directory", other)),
     }
 }
@@ -55,7 +49,17 @@ pub(super) fn set(language: &str, variables: &Variables) -> Result<String, Failu
         "javascript" | "typescript" => Ok(format!("void Object.assign(process.env, {object})")),
         "r" => Ok(format!("invisible(Sys.setenv({}))", pairs(", ", of_r))),
         "bash" => Ok(format!("export {}", pairs(" ", quoted))),
+        "java" => Ok(variables.iter().map(of_java).collect()),
         other => Err(absent("env_vars", "environment", other)),
+    }
+}
+
+/// Code that sets the variables of a new sandbox where its environment is not enough: the
+/// clients read properties in Java.
+pub(in crate::e2b) fn at_start(language: &str, variables: &Variables) -> Option<String> {
+    match language {
+        "java" if !variables.is_empty() => Some(variables.iter().map(of_java).collect()),
+        _ => None,
     }
 }
 
@@ -86,6 +90,10 @@ pub(super) fn reset(
         }
         "r" => format!("invisible(Sys.unsetenv(c({})))", names_of_r(&plain())),
         "bash" => format!("unset {}", plain().join(" ")),
+        "java" => {
+            let clear = |name: &&str| format!("System.clearProperty({});", json!(name));
+            plain().iter().map(clear).collect()
+        }
         other => return Err(absent("env_vars", "environment", other)),
     };
     let set = match back.is_empty() {
@@ -110,6 +118,12 @@ fn quoted(text: &str) -> String {
 /// occur here.
 fn of_r(text: &str) -> String {
     Value::from(text).to_string()
+}
+
+/// A process of Java cannot change its environment, so a variable is a property there. JSON's
+/// literals are valid in Java: it has the same escapes.
+fn of_java((name, text): (&String, &String)) -> String {
+    format!("System.setProperty({}, {});", json!(name), json!(text))
 }
 
 fn names_of_r(names: &[&str]) -> String {
@@ -147,7 +161,9 @@ mod tests {
             assert!(set("bash", &variables(&[(name, "")])).is_err(), "{name}");
         }
         assert!(set("python", &variables(&[("A", "\0")])).is_err());
-        assert!(set("java", &variables(&[("A", "")])).is_err());
+        let code = set("java", &evil).unwrap();
+        assert_eq!(code, format!("System.setProperty(\"A\", {literal});"));
+        assert!(set("cobol", &evil).is_err());
     }
 
     #[test]
@@ -158,9 +174,12 @@ mod tests {
             &variables(&[("B", "b")]),
         );
         assert_eq!(code.unwrap(), "export B='b'\nunset A");
+        let code = reset("java", &variables(&[("A", "1")]), &variables(&[]));
+        assert_eq!(code.unwrap(), "\nSystem.clearProperty(\"A\");");
+        assert_eq!(at_start("bash", &variables(&[("A", "1")])), None);
         assert_eq!(
             change_directory("bash", "/home/user/it's").unwrap(),
-            r"cd -- '/workspace/it'\''s'"
+            r"cd -- '/home/user/it'\''s'"
         );
         let code = change_directory("python", "/home/users").unwrap();
         assert_eq!(code, "__import__('os').chdir(\"/home/users\")");

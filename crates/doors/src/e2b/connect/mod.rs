@@ -8,6 +8,7 @@
 mod envelope;
 mod error;
 
+use std::io;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -47,23 +48,22 @@ pub(super) async fn unary<T: DeserializeOwned>(
     parse(&text)
 }
 
-/// An answer of envelopes.
+/// An answer of envelopes, which breaks off at an error.
 pub(super) fn stream<S>(envelopes: S) -> Answer
 where
-    S: Stream<Item = Bytes> + Send + 'static,
+    S: Stream<Item = io::Result<Bytes>> + Send + 'static,
 {
-    let whole = futures_util::StreamExt::map(envelopes, Ok::<_, std::convert::Infallible>);
     answer::of(
         StatusCode::OK,
         "application/connect+json",
-        Body::from_stream(whole),
+        Body::from_stream(envelopes),
     )
 }
 
 /// An answer of envelopes with nothing but an error.
 pub(super) fn failed(error: &Error) -> Answer {
     let end = end(Some(error));
-    stream(futures_util::stream::once(async { end }))
+    stream(futures_util::stream::once(async { Ok(end) }))
 }
 
 /// How long the client waits for an answer.

@@ -157,6 +157,7 @@ fn creation(guarded: &Guarded, new: New) -> Result<Creation, Failure> {
         branches: settings.pause || pauses_at_end,
         pauses_at_end,
         resumes_by_itself: new.resumes.is_some_and(|resumes| resumes.enabled),
+        has_home: settings.has_home,
     })
 }
 

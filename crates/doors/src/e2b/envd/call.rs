@@ -1,5 +1,6 @@
 //! Calls of envd's services: what all of them read and answer alike.
 
+use std::io;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -7,7 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::routing::{MethodRouter, post};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use serve::protocol::{Code, Failure};
 use crate::client::Client;
 use crate::e2b::connect::{self, Error, Messages};
 use crate::e2b::sandboxes::Sandbox;
+use crate::e2b::wire;
 use crate::front::Guarded;
 
 /// A call with one message.
@@ -61,7 +63,8 @@ where
     post(answer)
 }
 
-/// The route of a method that answers with a stream of envelopes.
+/// The route of a method that answers with a stream of envelopes. If the sandbox ends, the answer
+/// breaks off, and clients ask what became of it.
 pub(super) fn server_stream<T, A, S>(
     method: impl Fn(Call<T>) -> A + Clone + Send + Sync + 'static,
 ) -> MethodRouter<Guarded>
@@ -74,6 +77,7 @@ where
                              Extension(sandbox): Extension<Arc<Sandbox>>,
                              headers: HeaderMap,
                              body: Body| {
+        let own = Arc::clone(&sandbox);
         let envelopes = async {
             let message = Messages::new(&headers, body)?.only().await?;
             method(Call {
@@ -85,7 +89,10 @@ where
             .await
         };
         match envelopes.await {
-            Ok(envelopes) => connect::stream(envelopes),
+            Ok(envelopes) => connect::stream(envelopes.map(move |envelope| match own.is_gone() {
+                true => Err(io::Error::other(wire::gone(&own.id).message)),
+                false => Ok(envelope),
+            })),
             Err(error) => connect::failed(&error),
         }
     };

@@ -1,4 +1,4 @@
-//! Contents of files over HTTP, without any encoding.
+//! Contents of files over HTTP: as they are, and compressed by clients.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use serve::protocol::{Code, Failure};
@@ -60,16 +60,16 @@ pub(super) async fn upload(
     let named = asked.path.filter(|path| !path.is_empty());
     let given = named.clone().unwrap_or_default();
     let written = async {
-        check(&headers)?;
+        let blocks = blocks(&headers, body)?;
         let mut client = SandboxClient::connect(&guarded, &sandbox)?;
         let kind = headers
             .get(CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok());
         if let Some(boundary) = boundary(kind.unwrap_or_default()) {
-            return write_form(&mut client, Form::of(body, boundary), named).await;
+            return write_form(&mut client, Form::of(blocks, boundary), named).await;
         }
         let to = named.ok_or_else(|| bad("the query has no path"))?;
-        Ok(vec![write(&mut client, &to, Blocks::of(body)).await?])
+        Ok(vec![write(&mut client, &to, blocks).await?])
     };
     match written.await {
         Ok(files) => answer::json(StatusCode::OK, &files),
@@ -120,15 +120,18 @@ async fn write(
     Ok(json!({"name": path::name(&shown), "type": "file", "path": shown}))
 }
 
-/// Refuses fields whose effect would be lost silently.
-fn check(headers: &HeaderMap) -> Result<(), Failure> {
-    if headers.contains_key(CONTENT_ENCODING) {
-        return Err(bad("Content-Encoding: compressed files are not supported"));
-    }
+/// The content of a body. Refuses fields whose effect would be lost silently.
+fn blocks(headers: &HeaderMap, body: Body) -> Result<Blocks, Failure> {
     let mut names = headers.keys();
-    match names.any(|name| name.as_str().starts_with("x-metadata-")) {
-        true => Err(bad("metadata of files is not supported here")),
-        false => Ok(()),
+    if names.any(|name| name.as_str().starts_with("x-metadata-")) {
+        return Err(bad("metadata of files is not supported here"));
+    }
+    match headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+        None | Some(b"identity") => Ok(Blocks::of(body)),
+        Some(b"gzip") => Ok(Blocks::unzipped(body)),
+        Some(_) => Err(bad(
+            "Content-Encoding: only gzip and identity are supported",
+        )),
     }
 }
 

@@ -32,10 +32,10 @@ pub(super) struct Form {
 }
 
 impl Form {
-    pub(super) fn of(body: Body, boundary: String) -> Self {
+    pub(super) fn of(blocks: Blocks, boundary: String) -> Self {
         let given = Given::default();
         Self {
-            blocks: Blocks::of(body),
+            blocks,
             parts: multer::Multipart::new(given.clone(), boundary),
             given,
             head: 0,
@@ -169,7 +169,7 @@ pub fn upload_form(bytes: &[u8]) {
         let pieces: Vec<_> = bytes.chunks(step).map(Bytes::copy_from_slice).collect();
         let pieces = pieces.into_iter().map(Ok::<_, std::convert::Infallible>);
         let body = Body::from_stream(futures_util::stream::iter(pieces));
-        runtime.block_on(all(Form::of(body, "B".to_owned())))
+        runtime.block_on(all(Form::of(Blocks::of(body), "B".to_owned())))
     };
     let whole = read(bytes.len().max(1));
     let pieces = read(usize::from(*step).max(1));
@@ -214,7 +214,8 @@ mod tests {
             }
         });
         let body = Body::from_stream(futures_util::stream::iter(counted));
-        (Form::of(body, boundary(KIND).unwrap()), taken)
+        let blocks = Blocks::of(body);
+        (Form::of(blocks, boundary(KIND).unwrap()), taken)
     }
 
     fn part(name: &str, content: &[u8]) -> Vec<u8> {

@@ -25,6 +25,7 @@ use super::wire;
 use crate::answer::{self, Answer};
 use crate::front::Guarded;
 use call::{server_stream, unary};
+pub(super) use path::inside;
 pub(super) use watch::Watchers;
 
 pub(super) fn router() -> Router<Guarded> {

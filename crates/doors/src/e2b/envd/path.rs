@@ -9,7 +9,7 @@ use crate::e2b::{HOME, WORKSPACE};
 ///
 /// # Errors
 /// It is not below the user's directory.
-pub(super) fn inside(given: &str) -> Result<PathBuf, Error> {
+pub(in crate::e2b) fn inside(given: &str) -> Result<PathBuf, Error> {
     let refused = || {
         let shown: String = given.chars().take(256).collect();
         let message = format!("path {shown:?} is not below {HOME}");

@@ -35,6 +35,11 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 const QUIET: Duration = Duration::from_secs(30);
 /// How long a full watcher waits before it checks again for room.
 const BREATH: Duration = Duration::from_millis(200);
+/// How long the answer to a poll waits for a first event. Clients poll right after a change, and the
+/// hub reports changes a tenth of a second apart.
+const DELAY: Duration = Duration::from_millis(250);
+/// Between two looks for it.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The watchers of a sandbox, by their ids.
 #[derive(Debug, Default)]
@@ -204,7 +209,15 @@ pub(super) struct Named {
 
 /// `GetWatcherEvents`
 pub(super) async fn events(call: Call<Named>) -> Result<Value, Error> {
-    let events = call.sandbox.watchers.take(&call.message.id)?;
+    let watchers = &call.sandbox.watchers;
+    let until = Instant::now() + DELAY;
+    let events = loop {
+        let events = watchers.take(&call.message.id)?;
+        if !events.is_empty() || Instant::now() >= until {
+            break events;
+        }
+        tokio::time::sleep(LOOK).await;
+    };
     Ok(json!({"events": events}))
 }
 

@@ -5,9 +5,10 @@ use serve::protocol::{Code, ContextList, Failure};
 
 use super::{CodeContext, MOST_CONTEXTS, Sandbox};
 use crate::client::Client;
-use crate::e2b::HOME;
-use crate::e2b::code::change_directory;
+use crate::e2b::code::{at_start, change_directory};
+use crate::e2b::envd::inside;
 use crate::e2b::wire::gone;
+use crate::e2b::{HOME, WORKSPACE};
 use crate::runs::Ran;
 
 /// The label of the contexts of sandboxes.
@@ -66,6 +67,9 @@ impl Sandbox {
             delete(client, &context.id).await?;
             return Err(gone(&self.id));
         }
+        if let Some(code) = at_start(&context.language, &creation.envs) {
+            self.prepare(client, context, &code).await?;
+        }
         if context.cwd != HOME {
             self.enter(client, context).await?;
         }
@@ -82,7 +86,17 @@ impl Sandbox {
         self.open(client, &main).await
     }
 
-    /// Changes the directory of a context's interpreter.
+    /// A directory as programs in its cells name it.
+    pub(in crate::e2b) fn directory(&self, given: &str) -> String {
+        match given.strip_prefix(HOME) {
+            Some(rest) if !self.creation.has_home && (rest.is_empty() || rest.starts_with('/')) => {
+                format!("{WORKSPACE}{rest}")
+            }
+            _ => given.to_owned(),
+        }
+    }
+
+    /// Changes the directory of a context's interpreter. One below the user's directory is made.
     ///
     /// # Errors
     /// The directory does not exist; there is no code for this in the language.
@@ -91,7 +105,12 @@ impl Sandbox {
         client: &mut Client,
         context: &CodeContext,
     ) -> Result<(), Failure> {
-        let code = change_directory(&context.language, &context.cwd)?;
+        let code = change_directory(&context.language, &self.directory(&context.cwd))?;
+        if let Ok(path) = inside(&context.cwd) {
+            let params = json!({"context": context.id, "path": path});
+            // If it was not made, and did not exist, it cannot be entered either.
+            let _ = client.ask("file.make_directory", &params).await;
+        }
         match self.prepare(client, context, &code).await? {
             true => Ok(()),
             false => {

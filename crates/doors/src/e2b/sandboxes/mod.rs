@@ -54,6 +54,8 @@ pub(super) struct Creation {
     pub(super) branches: bool,
     pub(super) pauses_at_end: bool,
     pub(super) resumes_by_itself: bool,
+    /// Whether the workspace is at [`HOME`] in its cells.
+    pub(super) has_home: bool,
 }
 
 /// A sandbox.
@@ -250,6 +252,11 @@ impl Sandbox {
             true => "paused",
             false => "running",
         }
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        self.inside().is_gone
     }
 
     pub(super) fn set_paused(&self, is_paused: bool) {

@@ -110,7 +110,7 @@ pub(in crate::e2b::envd) async fn stream_input(
     match done.await {
         Ok(()) => {
             let whole = [connect::message(&json!({})), connect::end(None)].concat();
-            connect::stream(once(async { whole.into() }))
+            connect::stream(once(async { Ok(whole.into()) }))
         }
         Err(error) => connect::failed(&error),
     }

@@ -6,11 +6,14 @@ mod selected;
 mod start;
 mod stream;
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use futures_util::Stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use serve::protocol::{self, Failure, ProcessStarted};
+use serve::protocol::{self, Failure, ProcessInfo, ProcessStarted};
+use tokio::time::Instant;
 
 use super::call::{Call, SandboxClient};
 use crate::e2b::connect::{Code, Error};
@@ -18,6 +21,11 @@ pub(super) use input::{close_input, send_input, stream_input};
 use selected::{Selector, all, find};
 use start::Terminal;
 pub(super) use start::start;
+
+/// How long an answer waits for a killed process to be gone.
+const KILLED: Duration = Duration::from_secs(1);
+/// Between two looks at it.
+const BREATH: Duration = Duration::from_millis(5);
 
 /// Makes a call about a process that was found: an answer `not_found` means that it has ended
 /// since.
@@ -74,7 +82,19 @@ pub(super) async fn send_signal(call: Call<Signalling>) -> Result<Value, Error> 
     let process = find(&mut client, &call.message.process).await?;
     let params = json!({"process": process.process, "signal": signal});
     order(&mut client, "process.signal", params).await?;
+    if signal == "SIGKILL" {
+        until_gone(&mut client, process.process).await;
+    }
     Ok(json!({}))
+}
+
+/// Waits until a killed process is gone: clients look for it after the answer.
+async fn until_gone(client: &mut SandboxClient, number: u64) {
+    let until = Instant::now() + KILLED;
+    let is_it = |process: &ProcessInfo| process.process == number;
+    while all(client).await.is_ok_and(|all| all.iter().any(is_it)) && Instant::now() < until {
+        tokio::time::sleep(BREATH).await;
+    }
 }
 
 #[derive(Debug, Deserialize)]

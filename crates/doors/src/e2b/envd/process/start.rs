@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use serve::protocol::ProcessStarted;
 
 use super::stream;
+use crate::e2b::HOME;
 use crate::e2b::connect::{self, Error};
 use crate::e2b::envd::call::Call;
-use crate::e2b::{HOME, WORKSPACE};
 
 #[derive(Debug, Deserialize)]
 pub(in crate::e2b::envd) struct Start {
@@ -62,8 +62,17 @@ impl Terminal {
 }
 
 impl Start {
-    /// The parameters of `process.start`.
-    fn params(&self, headers: &HeaderMap) -> Result<Value, Error> {
+    /// The whole path of the directory that the client named; relative ones are below the user's.
+    fn directory(&self) -> Option<String> {
+        let given = self.process.cwd.as_deref().filter(|cwd| !cwd.is_empty())?;
+        Some(match given.starts_with('/') {
+            true => given.to_owned(),
+            false => format!("{HOME}/{given}"),
+        })
+    }
+
+    /// The parameters of `process.start`, with a directory as programs name it.
+    fn params(&self, headers: &HeaderMap, cwd: Option<&str>) -> Result<Value, Error> {
         let argv: Vec<_> = std::iter::once(&self.process.cmd)
             .chain(&self.process.args)
             .collect();
@@ -73,8 +82,8 @@ impl Start {
             "input": self.stdin.unwrap_or(true),
             "events": true,
         });
-        if let Some(cwd) = self.process.cwd.as_deref().filter(|cwd| !cwd.is_empty()) {
-            params["cwd"] = directory(cwd).into();
+        if let Some(cwd) = cwd {
+            params["cwd"] = cwd.into();
         }
         if let Some(terminal) = &self.pty {
             params["terminal"] = terminal.params();
@@ -89,22 +98,12 @@ impl Start {
     }
 }
 
-/// A directory as programs see it; relative ones are below the user's directory.
-fn directory(given: &str) -> String {
-    let whole = match given.starts_with('/') {
-        true => given.to_owned(),
-        false => format!("{HOME}/{given}"),
-    };
-    match whole.strip_prefix(HOME) {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{WORKSPACE}{rest}"),
-        _ => whole,
-    }
-}
-
 pub(in crate::e2b::envd) async fn start(
     call: Call<Start>,
 ) -> Result<impl Stream<Item = Bytes> + use<>, Error> {
-    let params = call.message.params(&call.headers)?;
+    let cwd = call.message.directory();
+    let cwd = cwd.map(|cwd| call.sandbox.directory(&cwd));
+    let params = call.message.params(&call.headers, cwd.as_deref())?;
     let mut client = call.client()?;
     let started: ProcessStarted = client.ask("process.start", params).await?;
     Ok(stream::events(client.client, &started))
@@ -127,14 +126,14 @@ mod tests {
             "argv": ["/bin/bash", "-l", "-c", "x"], "env": {"A": "b"}, "cwd": "/workspace/d",
             "input": false, "events": true, "tag": "t", "wall": "60000ms",
         });
-        assert_eq!(asked.params(&headers), Ok(expected));
+        assert_eq!(asked.directory().as_deref(), Some("/home/user/d"));
+        assert_eq!(asked.params(&headers, Some("/workspace/d")), Ok(expected));
         let terminal = start(json!({
             "process": {"cmd": "sh"}, "pty": {"size": {"cols": 100, "rows": 30}},
         }));
-        let params = terminal.params(&HeaderMap::new()).unwrap();
+        let params = terminal.params(&HeaderMap::new(), None).unwrap();
         assert_eq!(params["terminal"], json!({"columns": 100, "rows": 30}));
         assert_eq!(params["input"], true);
-        assert_eq!(directory("/tmp"), "/tmp");
-        assert_eq!(directory("/home/users"), "/home/users");
+        assert_eq!(terminal.directory(), None);
     }
 }
