@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use futures_util::Stream;
 use serve::protocol::{Code, Failure};
 
@@ -168,7 +168,7 @@ pub fn upload_form(bytes: &[u8]) {
     let read = |step: usize| {
         let pieces: Vec<_> = bytes.chunks(step).map(Bytes::copy_from_slice).collect();
         let pieces = pieces.into_iter().map(Ok::<_, std::convert::Infallible>);
-        let body = Body::from_stream(futures_util::stream::iter(pieces));
+        let body = axum::body::Body::from_stream(futures_util::stream::iter(pieces));
         runtime.block_on(all(Form::of(Blocks::of(body), "B".to_owned())))
     };
     let whole = read(bytes.len().max(1));
@@ -197,6 +197,8 @@ async fn all(mut form: Form) -> Result<Vec<(String, Vec<u8>)>, Failure> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Body;
 
     use super::*;
     use crate::upload::BLOCK;
