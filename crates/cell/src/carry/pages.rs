@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use super::base::Base;
 use super::image::{Content, Image, system};
-use super::maps::{self, Mapping, READ, WRITE};
+use super::maps::{Mapping, READ, WRITE};
 use super::refusal::Refusal;
 use super::{BUFFER, Extent};
 use sys::memory::{PAGE, Pagemap, Span, push_span, without};
@@ -187,17 +187,18 @@ pub(super) fn copy_in(tracee: &Tracee, image: &Image) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Gives the process the template's content wherever the image had it and it has not.
+/// Gives the process the template's content wherever the image had it and it has not. It has the
+/// image's mappings by now.
 pub(super) fn copy_base(tracee: &Tracee, image: &Image, base: &Base) -> Result<(), Refusal> {
     let inherited: Vec<Span> = image.rest.inherited().collect();
-    let mappings = &maps::of(tracee.pid())?;
+    let mappings = &image.rest.mappings;
     let doubtful = without(&inherited, &base.shared_with(tracee.pid(), mappings)?);
     compare(tracee, mappings, &doubtful, base, |pages| {
         let (spans, bytes) = pages.keep_differing();
         let batch = Batch {
             spans,
             bytes,
-            is_plain: pages.batch.is_plain,
+            ..*pages.batch
         };
         write(tracee, &batch, &pages.theirs[..bytes])
     })
@@ -216,12 +217,14 @@ pub(super) fn clear(tracee: &Tracee, mappings: &[Mapping], spans: &[Span]) -> Re
 struct Batch {
     spans: Vec<Span>,
     bytes: usize,
-    /// Whether the process may read and write all of them itself.
-    is_plain: bool,
+    /// Whether the process may read all of them itself.
+    is_readable: bool,
+    /// Whether it may write to all of them.
+    is_writable: bool,
 }
 
 /// Cuts `spans` into batches that fit the buffer, and at the borders of mappings that
-/// differ in what the process may do there.
+/// differ in whether the process may read and write there.
 fn batches(spans: &[Span], mappings: &[Mapping]) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut mappings = mappings.iter().peekable();
@@ -232,9 +235,9 @@ fn batches(spans: &[Span], mappings: &[Mapping]) -> Vec<Batch> {
             let Some(mapping) = mappings.peek() else {
                 break;
             };
-            let is_plain = mapping.allows(READ | WRITE);
+            let (is_readable, is_writable) = (mapping.allows(READ), mapping.allows(WRITE));
             let fits = |last: &&mut Batch| {
-                last.is_plain == is_plain
+                (last.is_readable, last.is_writable) == (is_readable, is_writable)
                     && last.bytes < BUFFER
                     && last.spans.len() < spans_at_once()
             };
@@ -242,7 +245,8 @@ fn batches(spans: &[Span], mappings: &[Mapping]) -> Vec<Batch> {
                 batches.push(Batch {
                     spans: Vec::new(),
                     bytes: 0,
-                    is_plain,
+                    is_readable,
+                    is_writable,
                 });
                 continue;
             };
@@ -257,7 +261,7 @@ fn batches(spans: &[Span], mappings: &[Mapping]) -> Vec<Batch> {
 }
 
 fn read(tracee: &Tracee, batch: &Batch, bytes: &mut [u8]) -> Result<(), Refusal> {
-    if batch.is_plain && tracee.read(&batch.spans, bytes) == Ok(bytes.len()) {
+    if batch.is_readable && tracee.read(&batch.spans, bytes) == Ok(bytes.len()) {
         return Ok(());
     }
     // What the process may not read itself is read span by span.
@@ -272,7 +276,7 @@ fn read(tracee: &Tracee, batch: &Batch, bytes: &mut [u8]) -> Result<(), Refusal>
 }
 
 fn write(tracee: &Tracee, batch: &Batch, bytes: &[u8]) -> Result<(), Refusal> {
-    if batch.is_plain && tracee.write(&batch.spans, bytes) == Ok(bytes.len()) {
+    if batch.is_writable && tracee.write(&batch.spans, bytes) == Ok(bytes.len()) {
         return Ok(());
     }
     let mut from = 0;

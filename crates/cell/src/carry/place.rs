@@ -1,29 +1,38 @@
 //! Mappings and descriptors of an image, made by calls of the process that gets them.
 
+use std::borrow::Cow;
+
 use nix::errno::Errno;
 
 use super::calls::{Caller, answered};
 use super::descriptors::{self, Change as Descriptors, Descriptor, What};
 use super::image::Image;
 use super::layout::{self, Change};
-use super::maps::{self, Source};
+use super::maps::{self, Mapping, Source};
 use super::refusal::Refusal;
 use record::bytes::RawText;
 use sys::memory::Span;
 
-/// Gives the process the image's mappings.
-pub(super) fn set_layout(caller: &mut Caller<'_>, image: &Image) -> Result<(), Refusal> {
+/// Gives the process the image's mappings. `found` are those that it has besides the caller's room:
+/// the kernel takes a millisecond to list hundreds of them.
+pub(super) fn set_layout(
+    caller: &mut Caller<'_>,
+    image: &Image,
+    found: &[Mapping],
+) -> Result<(), Refusal> {
     let rest = &image.rest;
+    let mut now = Cow::Borrowed(found);
     let heap_end = answered("brk", caller.call(libc::SYS_brk, &[0]))?;
     if heap_end != rest.heap_end {
         let set = answered("brk", caller.call(libc::SYS_brk, &[rest.heap_end]))?;
         if set != rest.heap_end {
             return Err(Refusal::System("brk", Errno::ENOMEM));
         }
+        let mut moved = maps::of(caller.tracee.pid())?;
+        let room = caller.room();
+        moved.retain(|mapping| mapping.span() != room);
+        now = Cow::Owned(moved);
     }
-    let mut now = maps::of(caller.tracee.pid())?;
-    let room = caller.room();
-    now.retain(|mapping| mapping.span() != room);
     for change in layout::changes(&rest.mappings, &now) {
         match change {
             Change::Unmap(span) => {

@@ -177,7 +177,7 @@ impl Target {
     ) -> Result<(), Refusal> {
         let rest = &image.rest;
         let mut caller = Caller::new(tracee, &self.mappings, &rest.mappings)?;
-        set_layout(&mut caller, image)?;
+        set_layout(&mut caller, image, &self.mappings)?;
         set_descriptors(&mut caller, image, &self.descriptors)?;
         self.set_attributes(&mut caller, image)?;
         let empty = empty_pages(found, image);
