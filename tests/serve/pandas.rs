@@ -62,6 +62,10 @@ fn contexts_with_pandas_are_forked_rewound_and_suspended() {
     });
     assert_eq!(client.create("a")["start"], "forked");
     stdout(&client.run_in("a", STATE));
+    // The template's objects are immortal, and the program's are not.
+    let counts = "import sys; none = sys.getrefcount(None)\n\
+        print([sys.getrefcount(one) == none for one in (pandas.concat, pandas.DataFrame, frame)])";
+    assert_eq!(stdout(&client.run_in("a", counts)), "[True, True, False]\n");
     // Of some 100 MB, what is not the template's.
     let taken = bytes(&mut client, "a");
     assert!((10 << 20..32 << 20).contains(&taken), "{taken}");

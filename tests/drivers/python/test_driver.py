@@ -2,11 +2,12 @@
 crates/cell/src/drivers/python."""
 
 import os
+import subprocess
 import sys
 import types
 import unittest
 
-from cellblock_driver import display, ending, figures, magics, output, protocol, results, rich, tables
+from cellblock_driver import display, ending, figures, immortal, magics, output, protocol, results, rich, tables
 from cellblock_driver.source import Source, is_coroutine
 
 
@@ -57,6 +58,53 @@ class End(unittest.TestCase):
     def test_modules_that_cannot_be_told_apart_may_have_some(self):
         ending.last_module = "no such module"
         self.assertTrue(ending.names_holder([b"1"]))
+
+
+class Immortality(unittest.TestCase):
+    """In a process of its own, since it lasts."""
+
+    CODE = """
+import sys
+from cellblock_driver import immortal
+
+class Acts:
+    def __del__(self):
+        print("freed")
+
+class Passive:
+    pass
+
+def counts():
+    things = passive, passive.text, code, code.co_consts[1], table, next(iter(table)), Passive
+    return [sys.getrefcount(thing) for thing in things]
+
+acts, passive, table = [Acts()], Passive(), {"key " * 9: 1.5}
+passive.text = "text " * 9
+code = (lambda: ("constant " * 9)).__code__
+alike = counts()
+kept = passive, passive.text, code, code.co_consts[1], table, next(iter(table)), Passive
+assert all(after > before for before, after in zip(alike, counts()))
+immortal.immortalise()
+before = counts()
+more = kept * 3
+assert counts() == before, (before, counts())
+del more, kept
+assert counts() == before, (before, counts())
+acts.clear()
+later = Passive()
+few = sys.getrefcount(later)
+again = later
+assert sys.getrefcount(later) == few + 1
+print("end")
+"""
+
+    @unittest.skipUnless(immortal.IMMORTAL >= immortal.LEAST, "this Python has no immortal objects")
+    def test_objects_that_are_there_are_counted_no_more(self):
+        run = subprocess.run([sys.executable, "-B", "-c", self.CODE], capture_output=True, text=True)
+        self.assertEqual((run.stderr, run.stdout), ("", "freed\nend\n"))
+
+    def test_without_immortal_objects_nothing_is_changed(self):
+        self.assertEqual(immortal.is_possible(), immortal.IMMORTAL >= immortal.LEAST)
 
 
 class Output(unittest.TestCase):

@@ -22,6 +22,8 @@ from .source import Source
 
 PAGE, HUGE_PAGE = os.sysconf("SC_PAGE_SIZE"), 2 << 20
 COLLAPSE, POPULATE_WRITE = 25, 23  # of madvise(2), since Linux 6.1 and 5.14
+ARENA = 1 << 20  # what Python's allocator maps at once
+RESERVED = 64  # arenas
 PRESENT, OF_A_FILE, EXCLUSIVE = 1 << 63, 1 << 61, 1 << 56  # bits of an entry of pagemap
 # What is executed for a module that is loaded.
 PROGRAMS = {
@@ -70,6 +72,17 @@ def advise(ranges, advice):
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     for address, length in ranges:
         madvise(address, length, advice)
+
+
+def reserve():
+    """Has Python's allocator map memory for the modules in one piece: its arenas would lie
+    between libraries otherwise, each too small for a huge page. They stay while the returned list
+    holds something in each of them; those that are empty then are unmapped."""
+    block = 512 - bytes.__basicsize__  # the largest that is taken of an arena
+    blocks = [None] * (RESERVED * ARENA // 512)
+    for index in range(len(blocks)):
+        blocks[index] = bytes(block)
+    return blocks[:: ARENA // 512 // 2]
 
 
 def collapse():

@@ -25,7 +25,7 @@ import time
 
 import _socket
 
-from . import protocol, rehearsal
+from . import ending, immortal, protocol, rehearsal
 
 CLONE_NEWPID = 0x20000000
 EOPNOTSUPP = 95
@@ -95,6 +95,7 @@ class Calls:
 def serve(number, names, load):
     """Loads the modules, then forks copies until the supervisor is gone. Returns in
     each copy, once it is confined."""
+    reserved = rehearsal.reserve()
     for name in MODULES.split():
         load(name)
     # The modules of packages are imported as a program would import them.
@@ -106,8 +107,10 @@ def serve(number, names, load):
     while os.open(os.devnull, os.O_RDWR) < FREE - 1:
         pass  # so that no descriptor of a request has a number of a copy's own
     rehearsal.rehearse()  # what is made at first use is shared by all copies
-    load("ending").survey()
+    ending.survey()
+    reserved.clear()
     gc.collect()
+    immortal.immortalise()
     gc.freeze()
     rehearsal.collapse()
     touched = rehearsal.learn()
