@@ -92,6 +92,8 @@ pub(crate) struct Context<'a> {
     forks: bool,
     /// Where that is.
     stock: Option<&'a Stock>,
+    /// Whether an execution waits for the fork.
+    is_awaited: bool,
     /// The template that the last interpreter was forked from.
     template: Option<record::Template>,
     id: String,
@@ -129,6 +131,7 @@ impl<'a> Context<'a> {
             fixed_layout: false,
             forks: false,
             stock: None,
+            is_awaited: false,
             template: None,
             executions: 0,
             descriptions: 0,
@@ -143,9 +146,10 @@ impl<'a> Context<'a> {
     }
 
     /// Has interpreters forked from a template, if that is possible. Otherwise they are
-    /// started as usual, and their first record says why.
-    pub(crate) fn fork_from(&mut self, stock: Option<&'a Stock>) {
-        (self.forks, self.stock) = (true, stock);
+    /// started as usual, and their first record says why. Where an execution waits for the fork,
+    /// nothing is prepared for it that it may not need.
+    pub(crate) fn fork_from(&mut self, stock: Option<&'a Stock>, is_awaited: bool) {
+        (self.forks, self.stock, self.is_awaited) = (true, stock, is_awaited);
     }
 
     /// The template that the interpreter was forked from.

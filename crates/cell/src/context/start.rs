@@ -66,7 +66,10 @@ impl<'a> Context<'a> {
         let had_ahead = ahead.is_some();
         let fits = |ahead: &Ahead<'_>| is_usual && ahead.serves(&resolved.plan);
         let from = match (stock, ahead.filter(fits)) {
-            (Some(stock), _) => From::Template(stock.template_for(&resolved.plan)?),
+            (Some(stock), _) => From::Template {
+                template: stock.template_for(&resolved.plan)?,
+                is_awaited: self.is_awaited,
+            },
             (None, Some(ahead)) => From::Ahead(Box::new(ahead)),
             (None, None) => {
                 if had_ahead {

@@ -36,6 +36,8 @@ pub struct CopyRequest {
     pub calls: Vec<Call>,
     /// How many of the calls come before it touches what it is to have for itself.
     pub entered: usize,
+    /// Whether an execution waits for it. Then it touches nothing in advance.
+    pub is_awaited: bool,
     /// Its environment.
     pub environment: Vec<Vec<u8>>,
 }
@@ -57,6 +59,9 @@ impl CopyRequest {
             watch.map(|number| number.to_string()).join(" ").as_bytes(),
         );
         add("entered", self.entered.to_string().as_bytes());
+        if self.is_awaited {
+            add("awaited", b"1");
+        }
         for entry in &self.environment {
             add("environment", entry);
         }
@@ -107,11 +112,14 @@ mod tests {
                 },
             ],
             entered: 1,
+            is_awaited: true,
             environment: vec![b"A=1".to_vec()],
         };
         let message = request.encode();
         let text = String::from_utf8_lossy(&message);
-        for part in ["7 n-1 d2", "7 b0 f1", "13!7 n2", "A=1", "12345678"] {
+        for part in [
+            "7 n-1 d2", "7 b0 f1", "13!7 n2", "A=1", "12345678", "awaited1",
+        ] {
             assert!(text.contains(part), "{part} in {text:?}");
         }
     }

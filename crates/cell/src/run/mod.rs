@@ -138,7 +138,10 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
     let is_forked = caller.start == CellStart::Forked;
     let template = is_forked.then(|| own_template(caller, &resolved, cancel));
     let from = match &template {
-        Some(Ok(of)) => From::Template(of.template()),
+        Some(Ok(of)) => From::Template {
+            template: of.template(),
+            is_awaited: false,
+        },
         // What waits for its program can be looked at.
         _ if caller.start == CellStart::Blank || caller.info.is_some() => From::Blank(caller.info),
         _ => From::Nothing,

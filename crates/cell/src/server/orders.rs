@@ -164,6 +164,10 @@ pub struct Open {
     /// Where that fails they are started as usual, and their first record says why.
     #[serde(default)]
     pub forked: bool,
+    /// Whether an execution waits for it. A copy of the template then gets no memory for itself
+    /// in advance: that takes longer than most executions.
+    #[serde(default)]
+    pub awaited: bool,
     /// Whether to make only a blank cell, which waits for any program of the request's
     /// plan: what runs, its environment, its files and the limits that are no part of the
     /// set-up (wall time, grace, output) may differ. A second `open` says what it is for;

@@ -213,7 +213,7 @@ impl<'s> Supervisor<'s> {
         if open.lasting {
             context.require_lasting()?;
             if open.forked {
-                context.fork_from(self.stock);
+                context.fork_from(self.stock, open.awaited);
             }
             if open.ready {
                 context.prepare()?;

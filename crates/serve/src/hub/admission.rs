@@ -246,6 +246,7 @@ impl Hub {
         }
         let open = Open {
             forked,
+            awaited: true,
             fixed_layout: creation.branches,
             ..opening(true, request)
         };

@@ -135,7 +135,10 @@ impl Hub {
         let key = request.key().filter(|_| has_code)?;
         let fits = |pool: &&Pool| pool.warm.forked && pool.key == key;
         let pool = self.pools.iter().find(fits)?;
-        pool.opening()
+        Some(Open {
+            awaited: true,
+            ..pool.opening()?
+        })
     }
 
     fn take_from(&mut self, index: usize) -> Option<LinkId> {

@@ -255,6 +255,7 @@ impl Hub {
             lasting: true,
             ready: true,
             forked: layout == Layout::Template,
+            awaited: true,
             fixed_layout: layout == Layout::Fixed,
             ..Open::default()
         };

@@ -29,7 +29,12 @@ pub(crate) enum From<'a> {
     /// A blank cell of the same plan.
     Ahead(Box<Ahead<'a>>),
     /// A template that loaded modules before.
-    Template(&'a Template),
+    Template {
+        /// It.
+        template: &'a Template,
+        /// Whether an execution waits for the cell.
+        is_awaited: bool,
+    },
 }
 
 impl<'a> Live<'a> {
@@ -69,13 +74,17 @@ impl<'a> Live<'a> {
                 let denials = denials(&ahead.frame, driver);
                 ahead.begin(plan, &inputs, denials, cancel)?
             }
-            From::Nothing | From::Blank(_) | From::Template(_) => {
+            From::Nothing | From::Blank(_) | From::Template { .. } => {
                 let mut frame = Frame::of(plan, filter)?;
                 frame.passed = passed;
                 let denials = denials(&frame, driver);
                 let started = match from {
-                    From::Template(of) => {
-                        Cell::fork(frame.launch(inputs, stages), of, denials, cancel)
+                    From::Template {
+                        template,
+                        is_awaited,
+                    } => {
+                        let launch = frame.launch(inputs, stages);
+                        Cell::fork(launch, template, is_awaited, denials, cancel)
                     }
                     From::Blank(about) => {
                         info = about;

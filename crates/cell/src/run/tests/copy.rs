@@ -102,6 +102,7 @@ impl Bench {
         Ok(Cell::fork(
             self.launch()?,
             template,
+            false,
             self.denials(),
             Cancel::default(),
         )?)

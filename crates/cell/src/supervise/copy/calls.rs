@@ -171,6 +171,7 @@ impl Calls {
         let request = CopyRequest {
             calls: self.calls,
             entered: self.entered,
+            is_awaited: false,
             environment: environment
                 .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
                 .collect(),

@@ -38,6 +38,7 @@ use super::watch::{Phase, SETUP_DEADLINE};
 use crate::child::Filter;
 use crate::child::command::Command;
 use crate::child::report::Role as FdRole;
+use crate::drivers::template::CopyRequest;
 use crate::launch::{Launch, Namespaces, Role, Running, wait_for};
 use crate::plan::{Namespace, Plan};
 use record::Start;
@@ -108,13 +109,15 @@ const fn is_left_out(_: Step) -> bool {
 
 impl<'a> Cell<'a> {
     /// Starts a cell whose program is forked from `template`, and returns once it waits
-    /// for its first request.
+    /// for its first request. Unless an execution waits for it already (`is_awaited`), it gets the
+    /// memory for itself that programs mostly write to.
     ///
     /// # Errors
     /// The step that failed; a cell that is started without the template may succeed.
     pub(crate) fn fork(
         start: Launch<'_>,
         template: &Template,
+        is_awaited: bool,
         denials: Denials,
         cancel: Cancel<'a>,
     ) -> Result<Self> {
@@ -126,7 +129,7 @@ impl<'a> Cell<'a> {
         let mut cell = Self::start(start, denials, cancel)?;
         let prepared = cell.await_prepared()?;
         let plan = Rc::clone(&cell.plan);
-        let parked = template.copy(&mut cell.running, &plan, filter, &prepared)?;
+        let parked = template.copy(&mut cell.running, &plan, filter, &prepared, is_awaited)?;
         if !cell.order(Command::Adopt(parked.pid)) {
             return Err(gone("the cell's init"));
         }
@@ -181,6 +184,7 @@ impl Template {
         plan: &Plan,
         filter: Option<&Filter>,
         prepared: &[(FdRole, OwnedFd)],
+        is_awaited: bool,
     ) -> Result<Parked> {
         let own = own_descriptors(cell)?;
         let namespaces = namespaces(prepared)?;
@@ -191,7 +195,18 @@ impl Template {
             SockFlag::SOCK_CLOEXEC,
         )
         .map_err(failed("socketpair"))?;
-        let steps = self.request(plan, filter, &own, theirs, &namespaces, prepared)?;
+        let (fds, places) = places(&own, &theirs, &namespaces, prepared);
+        if plan.landlock.is_some() != places.ruleset.is_some() {
+            return Err(gone("landlock"));
+        }
+        let calls = Calls::new(plan, filter, &places);
+        #[cfg(test)]
+        let calls = LEFT_OUT.with_borrow(|left_out| calls.without(left_out));
+        let (mut request, steps) = calls.request(plan);
+        request.is_awaited = is_awaited;
+        self.send(&request, &fds)?;
+        // The copy has the only other end.
+        drop(theirs);
         let talk = Talk {
             socket: ours,
             steps,
@@ -251,56 +266,20 @@ impl Template {
         })
     }
 
-    /// Sends the request; returns the step of each call that the copy makes.
-    fn request(
-        &self,
-        plan: &Plan,
-        filter: Option<&Filter>,
-        own: &[OwnedFd],
-        talk: OwnedFd,
-        namespaces: &[(Namespace, OwnedFd)],
-        prepared: &[(FdRole, OwnedFd)],
-    ) -> Result<Vec<Step>> {
-        let mut fds: Vec<RawFd> = own.iter().map(|fd| fd.as_raw_fd()).collect();
-        fds.push(talk.as_raw_fd());
-        let is_pid = |kind: &Namespace| *kind == Namespace::Pid;
-        let of = |wanted: bool| {
-            let chosen = (namespaces.iter()).filter(move |(kind, _)| is_pid(kind) == wanted);
-            chosen.map(|(_, fd)| fd.as_raw_fd())
-        };
-        fds.extend(of(true));
-        let first = fds.len();
-        fds.extend(of(false));
-        let mut places = Places {
-            own: own.len(),
-            namespaces: first..fds.len(),
-            ruleset: None,
-        };
-        for (role, fd) in prepared {
-            if *role == FdRole::Ruleset {
-                places.ruleset = Some(fds.len());
-                fds.push(fd.as_raw_fd());
-            }
-        }
-        if plan.landlock.is_some() != places.ruleset.is_some() {
-            return Err(gone("landlock"));
-        }
-        let calls = Calls::new(plan, filter, &places);
-        #[cfg(test)]
-        let calls = LEFT_OUT.with_borrow(|left_out| calls.without(left_out));
-        let (request, steps) = calls.request(plan);
+    /// Sends the request.
+    fn send(&self, request: &CopyRequest, fds: &[RawFd]) -> Result<()> {
         let bytes = request.encode();
         let deadline = Instant::now() + PATIENCE;
         loop {
             let sent = sendmsg::<()>(
                 self.control.as_raw_fd(),
                 &[IoSlice::new(&bytes)],
-                &[ControlMessage::ScmRights(&fds)],
+                &[ControlMessage::ScmRights(fds)],
                 MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
                 None,
             );
             match sent {
-                Ok(_) => return Ok(steps),
+                Ok(_) => return Ok(()),
                 Err(Errno::EINTR) => {}
                 // The template has not taken the requests before this one.
                 Err(Errno::EAGAIN) if Instant::now() < deadline => {
@@ -310,6 +289,37 @@ impl Template {
             }
         }
     }
+}
+
+/// The descriptors that go with a request, and their places.
+fn places(
+    own: &[OwnedFd],
+    talk: &OwnedFd,
+    namespaces: &[(Namespace, OwnedFd)],
+    prepared: &[(FdRole, OwnedFd)],
+) -> (Vec<RawFd>, Places) {
+    let mut fds: Vec<RawFd> = own.iter().map(|fd| fd.as_raw_fd()).collect();
+    fds.push(talk.as_raw_fd());
+    let is_pid = |kind: &Namespace| *kind == Namespace::Pid;
+    let of = |wanted: bool| {
+        let chosen = (namespaces.iter()).filter(move |(kind, _)| is_pid(kind) == wanted);
+        chosen.map(|(_, fd)| fd.as_raw_fd())
+    };
+    fds.extend(of(true));
+    let first = fds.len();
+    fds.extend(of(false));
+    let mut places = Places {
+        own: own.len(),
+        namespaces: first..fds.len(),
+        ruleset: None,
+    };
+    for (role, fd) in prepared {
+        if *role == FdRole::Ruleset {
+            places.ruleset = Some(fds.len());
+            fds.push(fd.as_raw_fd());
+        }
+    }
+    (fds, places)
 }
 
 /// What becomes the copy's descriptors, from 0 on.

@@ -190,8 +190,9 @@ def become(fields, calls, talk, touched):
         entered = int(fields["entered"][0])
         calls.make(0, entered)
         renew(fields)
-        # Memory for itself that a program mostly writes to.
-        rehearsal.advise(touched, rehearsal.POPULATE_WRITE)
+        if "awaited" not in fields:
+            # Memory for itself that a program mostly writes to.
+            rehearsal.advise(touched, rehearsal.POPULATE_WRITE)
         result = calls.make(entered, len(calls.lines))
         os.write(talk, b"locked %d" % result)
         if os.read(talk, 16) != b"park":
