@@ -351,7 +351,7 @@ pub(crate) fn finish(mut child: Child, mut channel: File) -> Run {
                 run.error = Some(error);
                 run.is_syntax = is_syntax;
             }
-            Frame::Ending => {}
+            Frame::Ending | Frame::Exit { .. } => {}
             Frame::Done { .. } => run.done = true,
             Frame::Variables(_) => panic!("nobody asked for variables"),
             Frame::Unknown => panic!("a frame of an unknown kind"),

@@ -200,3 +200,78 @@ fn a_template_that_cannot_be_made_is_an_error_of_the_server() {
         assert!(said.contains(why), "{said}");
     }
 }
+
+/// A frame of a driver's, for each of the first executions, that its program waits to be ended
+/// with exit status 7.
+const FORGED: &str = r#"
+import os, time
+def field(key, value):
+    return b"t" + bytes([len(key)]) + len(value).to_bytes(4, "big") + key + value
+def frame(number):
+    fields = field(b"kind", b"exit") + field(b"execution", b"%d" % number) + field(b"status", b"7")
+    return len(fields).to_bytes(4, "big") + fields
+forged = b"".join(map(frame, range(9)))
+"#;
+
+#[test]
+fn the_end_of_a_copy_is_recorded_as_it_was() {
+    let server = Server::start(OPTIONS);
+    let mut client = server.connect();
+    let mut ended = |code: &str| {
+        full(&mut client);
+        let result = run(&mut client, &format!("{FORGED}{code}"));
+        assert_eq!(result["start"], "forked", "{result}");
+        result["record"].clone()
+    };
+    // A copy that waits to be ended: nothing of it is missing.
+    let plain = ended("import atexit; atexit.register(print, 'last'); x = bytearray(30 << 20)");
+    assert_eq!(
+        (&plain["outcome"], &plain["exit_code"], &plain["stdout"]),
+        (&json!("ok"), &json!(0), &json!("last\n")),
+        "{plain}"
+    );
+    let usage = &plain["usage"];
+    let [user, system] = ["cpu_user_ms", "cpu_system_ms"].map(|name| usage[name].as_f64());
+    assert!(user.unwrap() + system.unwrap() > 0.0, "{plain}");
+    let peak = usage["memory_peak_bytes"].as_u64().unwrap();
+    assert!(peak > 30 << 20, "{plain}");
+    let failed = ended("1 / 0");
+    assert_eq!(failed["exit_code"], 1, "{failed}");
+    assert_eq!(failed["error"]["name"], "ZeroDivisionError", "{failed}");
+    // What a copy leaves behind ends with it, and does not delay it.
+    let left = ended("if os.fork() == 0: time.sleep(1000)");
+    assert_eq!(
+        (&left["outcome"], &left["exit_code"]),
+        (&json!("ok"), &json!(0)),
+        "{left}"
+    );
+    // A program can say of itself how it ends, as it can by _exit(2).
+    let own = ended("os.write(4, forged); time.sleep(1000)");
+    assert_eq!(own["exit_code"], 7, "{own}");
+    // Neither a child of its nor a thread can while it goes on.
+    let by_child = ended(
+        "
+child = os.fork()
+if child == 0:
+    os.write(4, forged)
+    time.sleep(0.2)
+    os._exit(0)
+os.waitpid(child, 0)
+print('went on')",
+    );
+    let by_thread = ended(
+        "
+import threading
+thread = threading.Thread(target=lambda: (os.write(4, forged), time.sleep(0.2)))
+thread.start()
+thread.join()
+print('went on')",
+    );
+    for record in [by_child, by_thread] {
+        assert_eq!(
+            (&record["exit_code"], &record["stdout"]),
+            (&json!(0), &json!("went on\n")),
+            "{record}"
+        );
+    }
+}

@@ -43,8 +43,13 @@ fn fields_that_are_missing_are_empty() {
             json!({"variables": {"total": 0, "variables": []}}),
         ),
         ("done", json!("done")),
+        ("exit", json!({"exit": null})),
     ] {
         assert_eq!(accepted(kind.as_bytes(), &[]), expected);
+    }
+    for (status, expected) in [("7", json!(7)), ("256", json!(null)), ("-1", json!(null))] {
+        let exit = accepted(b"exit", &[(b't', "status", status.as_bytes())]);
+        assert_eq!(exit, json!({"exit": expected}), "{status}");
     }
     // It does not name what it updates.
     let update = accepted(b"update", &[(b't', "text/plain", b"x")]);

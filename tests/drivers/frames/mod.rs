@@ -45,6 +45,7 @@ fn shown(frame: Frame) -> Value {
         Frame::Ending => json!("ending"),
         Frame::Variables(list) => json!({"variables": list}),
         Frame::Done { .. } => json!("done"),
+        Frame::Exit { status } => json!({"exit": status}),
         Frame::Unknown => json!("unknown"),
     };
     for part in shown

@@ -63,7 +63,12 @@ proptest! {
                 }
                 Frame::Error { error, .. } => serde_json::to_string(&error),
                 Frame::Variables(list) => serde_json::to_string(&list),
-                Frame::Started | Frame::Ending | Frame::Done { .. } | Frame::Clear { .. } | Frame::Unknown => return,
+                Frame::Started
+                | Frame::Ending
+                | Frame::Done { .. }
+                | Frame::Exit { .. }
+                | Frame::Clear { .. }
+                | Frame::Unknown => return,
             };
             serde_json::from_str::<serde_json::Value>(&text.unwrap()).unwrap();
         });

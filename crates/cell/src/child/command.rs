@@ -25,6 +25,9 @@ pub(crate) enum Command {
     Thaw,
     /// Kill all processes, and report.
     End,
+    /// The program, which is the only process, waits to be ended with this exit status: stop it,
+    /// report, and kill it then.
+    EndWith(u8),
 }
 
 /// The size of a message: its kind, a small number, and three more numbers in native byte order.
@@ -64,6 +67,7 @@ impl Command {
             Self::Freeze => (b'f', 0, 0),
             Self::Thaw => (b't', 0, 0),
             Self::End => (b'e', 0, 0),
+            Self::EndWith(status) => (b'w', status, 0),
         };
         let bytes = encode(kind, small, number, [0; 2]);
         send_with_fds(socket, &bytes, &[], MsgFlags::MSG_DONTWAIT)
@@ -80,6 +84,7 @@ impl Command {
             b'f' => Some(Self::Freeze),
             b't' => Some(Self::Thaw),
             b'e' => Some(Self::End),
+            b'w' => Some(Self::EndWith(small)),
             _ => None,
         }
     }
@@ -242,6 +247,7 @@ mod tests {
             Command::Freeze,
             Command::Thaw,
             Command::End,
+            Command::EndWith(3),
         ] {
             command.send(ours.as_fd()).unwrap();
             let received = next(&theirs).unwrap().unwrap();

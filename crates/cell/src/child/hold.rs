@@ -70,7 +70,9 @@ fn receive(report: &Reporter<'_>) -> Result<Option<Received>, Errno> {
                 | Command::SignalProcess(..)
                 | Command::Freeze
                 | Command::Thaw => {}
-                Command::Go | Command::Adopt(_) => return Err(Errno::EBADMSG),
+                Command::Go | Command::Adopt(_) | Command::EndWith(_) => {
+                    return Err(Errno::EBADMSG);
+                }
             },
             other => return other,
         }

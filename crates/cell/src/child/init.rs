@@ -17,7 +17,7 @@ use super::report::Reporter;
 use super::{Prepared, Role};
 use record::error::Step;
 use sys::clone::vfork_shared;
-use sys::process::{self, ProcessCount};
+use sys::process::{self, ChildUsage, ProcessCount, Stopped};
 
 /// All processes of the cell but init: from pid 1, -1 is everybody else in the
 /// namespace.
@@ -29,6 +29,8 @@ pub(super) struct Init<'a> {
     signals: SignalFd,
     /// `None` in a cell without one.
     program: Option<Pid>,
+    /// The exit status with which the program waits to be ended.
+    waits_with: Option<u8>,
     /// The program's side of the cell's terminal. It stays open here: otherwise a program that
     /// closes its own descriptors and opens the terminal again by name would find it hung up.
     pub(super) terminal: Option<OwnedFd>,
@@ -57,6 +59,7 @@ impl<'a> Init<'a> {
             cell,
             signals,
             program,
+            waits_with: None,
             terminal: None,
             ruleset: None,
             processes: Processes::default(),
@@ -68,11 +71,50 @@ impl<'a> Init<'a> {
     /// the exit status.
     pub(super) fn run(mut self) -> i32 {
         let report = Reporter::afterwards(&self.cell.report);
-        let status = self.serve(&report);
+        let mut status = self.serve(&report);
+        let stopped = self.waits_with.filter(|_| status.is_none());
+        let stopped = stopped.and_then(|exit| Some((exit, self.stop_program()?)));
+        let mut is_reported = false;
+        match stopped {
+            Some((exit, Stopped::Alive(used))) => {
+                self.report_stopped(exit, used, &report);
+                is_reported = true;
+            }
+            Some((_, Stopped::Ended(ended))) => status = Some(ended),
+            None => {}
+        }
         let _ = kill(ALL, Signal::SIGKILL);
         self.cell.progress.note_all_killed();
-        self.reap_all(status, &report);
+        match is_reported {
+            true => while let Ok(Some(_)) = process::reap(true) {},
+            false => self.reap_all(status, &report),
+        }
         0
+    }
+
+    /// Stops all processes. What the program has used is known then, and not only when the kernel
+    /// has freed its memory.
+    fn stop_program(&self) -> Option<Stopped> {
+        let _ = kill(ALL, Signal::SIGSTOP);
+        process::await_stop(self.program?).ok()
+    }
+
+    /// Reports the end of a program that is stopped and is about to be killed: its end takes the
+    /// processor that the report needs.
+    fn report_stopped(&self, exit: u8, used: ChildUsage, report: &Reporter<'_>) {
+        let mut usage = used.and(process::children_usage());
+        usage.count = ProcessCount {
+            at_end: 1,
+            started: self.started(),
+        };
+        report.ended(i32::from(exit) << 8, usage);
+    }
+
+    /// How many processes were started: only without a cgroup, which counts them better.
+    fn started(&self) -> Option<u32> {
+        (self.program)
+            .filter(|_| self.cell.fallback.processes.is_some())
+            .and_then(started)
     }
 
     /// Closes every descriptor that is not init's own. A program shares init's table until it is
@@ -148,6 +190,10 @@ impl<'a> Init<'a> {
                 }
                 Command::Go | Command::Adopt(_) => {}
                 Command::End => return false,
+                Command::EndWith(status) => {
+                    self.waits_with = Some(status);
+                    return false;
+                }
             }
         }
     }
@@ -177,10 +223,7 @@ impl<'a> Init<'a> {
         let mut usage = process::children_usage();
         usage.count = ProcessCount {
             at_end,
-            // Only without a cgroup, which counts them better.
-            started: (self.program)
-                .filter(|_| self.cell.fallback.processes.is_some())
-                .and_then(started),
+            started: self.started(),
         };
         report.ended(status.unwrap_or(libc::SIGKILL), usage);
     }

@@ -17,8 +17,8 @@ use record::error::{Result, SetupError, Step};
 /// The supervisor's end, non-blocking.
 #[derive(Debug)]
 pub(crate) struct ChannelEnd {
-    /// Frames come from here.
-    pub(crate) from: OwnedFd,
+    /// Frames come from here; `None` once a driver that waits is to end by itself.
+    pub(crate) from: Option<OwnedFd>,
     /// Requests go there; `None` once the driver is to see their end.
     pub(crate) to: Option<OwnedFd>,
 }
@@ -44,6 +44,9 @@ pub(super) fn open() -> Result<(ChannelEnd, Vec<OwnedFd>)> {
     for theirs in [&requests, &frames] {
         open_by_name(theirs)?;
     }
-    let to = Some(to);
-    Ok((ChannelEnd { from, to }, vec![requests, frames]))
+    let end = ChannelEnd {
+        from: Some(from),
+        to: Some(to),
+    };
+    Ok((end, vec![requests, frames]))
 }

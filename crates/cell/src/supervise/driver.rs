@@ -32,6 +32,8 @@ pub(crate) struct DriverReport {
     pub(crate) is_done: bool,
     /// The exit status of its last command, for a shell that goes on.
     pub(crate) status: Option<u8>,
+    /// The exit status with which the interpreter waits to be ended.
+    pub(super) exit: Option<u8>,
     /// The channel carried something that is no frame.
     pub(crate) is_broken: bool,
     /// The channel ended within a frame.
@@ -89,6 +91,7 @@ impl DriverReport {
                 self.is_done = true;
                 self.status = status;
             }
+            Frame::Exit { status } => self.exit = status,
             Frame::Unknown => {}
         }
     }

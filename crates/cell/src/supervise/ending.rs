@@ -137,6 +137,20 @@ impl Watch<'_, '_> {
         }
     }
 
+    /// Ends a program that waits to be ended, where it is all that runs. Where more is to be ended
+    /// or counted, or it is being ended already, it has to exit by itself.
+    pub(super) fn end_waiting(&mut self) {
+        let Some(status) = self.execution.report.exit.take() else {
+            return;
+        };
+        if self.cell.phase == Phase::Running && self.cell.has_only_its_program() {
+            self.order_end(Command::EndWith(status));
+        } else if let Some(channel) = &mut self.cell.running.channel {
+            channel.from = None;
+            self.cell.frames_open = false;
+        }
+    }
+
     /// Has the program stop what it does, in a cell that is to go on.
     fn interrupt(&mut self, stop: &Stop) -> bool {
         let Some(grace) = self.grace.filter(|_| stop.is_of_one_execution()) else {
@@ -201,9 +215,13 @@ impl Watch<'_, '_> {
 
     /// Has init kill and reap everything, so that all that was used is counted.
     pub(super) fn end_now(&mut self) {
+        self.order_end(Command::End);
+    }
+
+    fn order_end(&mut self, command: Command) {
         // In case init does not come to report what was used.
         self.cell.seen.used_so_far = used_so_far(self.cell.running.init.pid);
-        if self.cell.order(Command::End) {
+        if self.cell.order(command) {
             self.enter(Phase::Counting, COUNT_DEADLINE);
         } else {
             self.kill();

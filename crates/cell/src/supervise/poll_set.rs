@@ -81,9 +81,10 @@ impl Watch<'_, '_> {
         }
         if let Some(end) = &cell.running.channel {
             let rests = cell.paces.frames.resumes_at().is_some();
-            if cell.frames_open && may_read && !rests && !self.is_idle {
+            let is_read = cell.frames_open && may_read && !rests && !self.is_idle;
+            if let Some(from) = end.from.as_ref().filter(|_| is_read) {
                 let at = if self.settles { output } else { slots.len() };
-                slots.insert(at, (Slot::Frames, end.from.as_fd(), PollFlags::POLLIN));
+                slots.insert(at, (Slot::Frames, from.as_fd(), PollFlags::POLLIN));
             }
             if let (Some(to), true) = (&end.to, cell.has_request()) {
                 slots.push((Slot::Requests, to.as_fd(), PollFlags::POLLOUT));

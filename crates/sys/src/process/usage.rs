@@ -3,6 +3,9 @@
 use std::ops::Add;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::unistd::Pid;
+
 /// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
@@ -61,19 +64,68 @@ pub struct ChildUsage {
     pub count: ProcessCount,
 }
 
+impl ChildUsage {
+    fn of(usage: &libc::rusage) -> Self {
+        let duration = |t: libc::timeval| {
+            Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+        };
+        Self {
+            user: duration(usage.ru_utime),
+            system: duration(usage.ru_stime),
+            max_rss: usage.ru_maxrss as u64 * 1024,
+            count: ProcessCount::default(),
+        }
+    }
+
+    /// With what others used; the count is this one's.
+    pub fn and(self, others: Self) -> Self {
+        Self {
+            user: self.user + others.user,
+            system: self.system + others.system,
+            max_rss: self.max_rss.max(others.max_rss),
+            count: self.count,
+        }
+    }
+}
+
 /// What all children waited for so far, and theirs, have used.
 pub fn children_usage() -> ChildUsage {
     // SAFETY: rusage is plain data for which all zeroes is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is valid for writing; RUSAGE_CHILDREN cannot fail.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
-    let duration = |t: libc::timeval| {
-        Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
-    };
-    ChildUsage {
-        user: duration(usage.ru_utime),
-        system: duration(usage.ru_stime),
-        max_rss: usage.ru_maxrss as u64 * 1024,
-        count: ProcessCount::default(),
+    ChildUsage::of(&usage)
+}
+
+/// What has become of a child that was sent SIGSTOP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It is stopped, and has used this so far, with the children that it waited for.
+    Alive(ChildUsage),
+    /// It had ended, and was reaped with this wait status.
+    Ended(i32),
+}
+
+/// Waits until a child that was sent SIGSTOP is stopped, or has ended (wait4(2)).
+///
+/// # Errors
+/// The call's error number; ECHILD when it is no child.
+pub fn await_stop(child: Pid) -> Result<Stopped, Errno> {
+    let mut status = 0;
+    let options = libc::__WALL | libc::WUNTRACED;
+    loop {
+        // SAFETY: rusage is plain data for which all zeroes is valid.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both are valid for writing.
+        let waited =
+            unsafe { libc::wait4(child.as_raw(), &raw mut status, options, &raw mut usage) };
+        match Errno::result(waited) {
+            Ok(_) if libc::WIFSTOPPED(status) => {
+                return Ok(Stopped::Alive(ChildUsage::of(&usage)));
+            }
+            Ok(_) => return Ok(Stopped::Ended(status)),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
     }
 }

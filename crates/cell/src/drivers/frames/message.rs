@@ -79,6 +79,11 @@ pub enum Frame {
         /// The exit status of its last command, for a shell.
         status: Option<u8>,
     },
+    /// The interpreter has nothing left to do and waits to be ended, or for the end of the channel.
+    Exit {
+        /// With which exit status; `None` if the frame has no such number.
+        status: Option<u8>,
+    },
     /// Some other kind of frame, or an update without a name.
     Unknown,
 }
@@ -160,10 +165,16 @@ impl Message {
                 Value::Ignored
             }
             Some(Frame::Variables(list)) => variables::begin_field(list, key, length),
-            Some(Frame::Done { .. }) if key == b"status" => Value::text(length, NAME_CAP),
-            Some(Frame::Started | Frame::Ending | Frame::Done { .. } | Frame::Unknown) => {
-                Value::Ignored
+            Some(Frame::Done { .. } | Frame::Exit { .. }) if key == b"status" => {
+                Value::text(length, NAME_CAP)
             }
+            Some(
+                Frame::Started
+                | Frame::Ending
+                | Frame::Done { .. }
+                | Frame::Exit { .. }
+                | Frame::Unknown,
+            ) => Value::Ignored,
         })
     }
 
@@ -191,7 +202,7 @@ impl Message {
             (Some(Frame::Error { error, .. }), Value::Text(text)) => {
                 end_error_field(error, key, text.finish().0);
             }
-            (Some(Frame::Done { status }), Value::Text(text)) => {
+            (Some(Frame::Done { status } | Frame::Exit { status }), Value::Text(text)) => {
                 *status = text.finish().0.parse().ok();
             }
             (Some(Frame::Variables(list)), Value::Text(text)) => {
@@ -234,6 +245,7 @@ impl Frame {
             "ending" => Self::Ending,
             "variables" => Self::Variables(Variables::default()),
             "done" => Self::Done { status: None },
+            "exit" => Self::Exit { status: None },
             _ => Self::Unknown,
         }
     }

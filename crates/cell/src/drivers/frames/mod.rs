@@ -9,6 +9,7 @@
 //!     │ ◄────────────────────────── error │  the code raised an exception
 //!     │ ◄───────────────────────── ending │  the interpreter will end by itself
 //!     │ ◄─────────────────────────── done │  the execution has ended
+//!     │ ◄─────────────────────────── exit │  the interpreter waits to be ended
 //! ```
 //!
 //! A shim can serve several requests, one after the other. Each request has the
@@ -54,6 +55,13 @@
 //! | `ending` | |
 //! | `variables` | `total`: how many there are; of each: `name`, which comes first, `type`, `size` in bytes if it is cheaply known, `preview` |
 //! | `done` | `status`: the exit status of the last command, for a shell |
+//! | `exit` | `status`: the exit status to be ended with |
+//!
+//! A shim that has done all that comes before the end of its process may send `exit` and wait for
+//! a moment, at most until the reading end of the frames' pipe is closed, and exit then. Where the
+//! program is the cell's only process and has one thread, the supervisor has it killed instead and
+//! reports this exit status: the kernel takes milliseconds to free the memory of a large process,
+//! and no record has to wait for that.
 //!
 //! Messages are plain fields and not JSON because most languages can write fields
 //! without loading a library: Python's `json` costs a third of its start-up time, and

@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use super::Cell;
 use crate::launch::cgroup::CellCgroup;
 use crate::supervise::evidence::Stop;
+use crate::supervise::proc::{ProcFiles, descendants};
 use crate::supervise::watch::Phase;
 use crate::supervise::{Observed, Observer};
 use record::error::Result;
@@ -73,7 +74,16 @@ impl Cell<'_> {
         Ok(())
     }
 
-    /// Whether init has reaped everything, and is on its way out.
+    /// Whether the program is the only process besides init, and has one thread.
+    pub(in crate::supervise) fn has_only_its_program(&self) -> bool {
+        let files = ProcFiles::default();
+        let mut others = descendants(self.running.init.pid, &files).skip(1);
+        let program = others.next();
+        program.is_some_and(|program| program.threads.len() == 1) && others.next().is_none()
+    }
+
+    /// Whether no process executes anything any more, what they used was counted, and init is on its
+    /// way out.
     pub(in crate::supervise) fn is_empty(&self) -> bool {
         self.phase == Phase::Ending && self.seen.reaped.is_some()
     }

@@ -216,7 +216,7 @@ impl<'a> Cell<'a> {
         let program = descendants(init, &ProcFiles::default()).nth(1)?.pid;
         let channel = self.running.channel.as_ref()?;
         let output = self.running.output.iter().flatten();
-        let pipes = [channel.to.as_ref()?, &channel.from]
+        let pipes = [channel.to.as_ref()?, channel.from.as_ref()?]
             .into_iter()
             .chain(output);
         let own: Result<Vec<Identity>, Errno> = pipes.map(Identity::of).collect();

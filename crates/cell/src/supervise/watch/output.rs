@@ -79,12 +79,13 @@ impl Watch<'_, '_> {
 
     /// Reads frames for one turn, which is of the channel's pace unless given.
     pub(super) fn read_frames(&mut self, turn: Option<&mut Turn>) -> Channel {
-        let Some(end) = &self.cell.running.channel else {
+        let channel = self.cell.running.channel.as_ref();
+        let Some(from) = channel.and_then(|end| end.from.as_ref()) else {
             return Channel::Closed;
         };
         let (reader, report) = (&mut self.cell.frames, &mut self.execution.report);
         let observer = self.observer;
-        let mut read = |turn: &mut Turn| read_frames(&end.from, reader, report, observer, turn);
+        let mut read = |turn: &mut Turn| read_frames(from, reader, report, observer, turn);
         let state = match turn {
             Some(turn) => read(turn),
             None => self.cell.paces.frames.turn(read),
@@ -94,6 +95,7 @@ impl Watch<'_, '_> {
         }
         self.pay_interrupt();
         self.note_broken_channel();
+        self.end_waiting();
         state
     }
 

@@ -52,6 +52,7 @@ callback = ref.__dict__["__callback__"].__get__
 Builtin = type(len)
 last_module = None  # the last one of those that were there before any code
 is_known = False  # whether these are harmless
+await_end = None  # what a copy of a template does before it exits
 
 
 def survey():
@@ -89,6 +90,8 @@ class Ending:
                 if stream is not None:
                     stream.flush()
             if not has_callbacks or self.is_plain():
+                if await_end:
+                    await_end(status)
                 _exit(status)
         except BaseException:
             pass  # Python's own end reports it

@@ -22,6 +22,7 @@ import importlib
 import os
 import sys
 import time
+from select import poll
 
 import _socket
 
@@ -34,6 +35,7 @@ STREAMS = 5  # the first ones of a request become a copy's 0, 1, …
 LONGEST = 1 << 20  # bytes of a request
 MOST = 64  # descriptors of a request
 PATIENCE = 20  # seconds
+ANNOUNCED = 100  # milliseconds until a copy that has announced its end exits by itself
 CONTROL = 256  # the supervisor's socket, above all of them
 # What a program mostly needs of the driver; the rest comes with the packages.
 MODULES = "display ending errors results rich session source tables tracebacks"
@@ -108,6 +110,7 @@ def serve(number, names, load):
         pass  # so that no descriptor of a request has a number of a copy's own
     rehearsal.rehearse()  # what is made at first use is shared by all copies
     ending.survey()
+    ending.await_end = await_end
     reserved.clear()
     gc.collect()
     immortal.immortalise()
@@ -207,6 +210,18 @@ def become(fields, calls, talk, touched):
     os.closerange(talk + 1, CONTROL + 1)
     os.close(talk)
     return True
+
+
+def await_end(status):
+    """Announces that the process is at its end, and waits until it is killed or has to exit. A
+    copy's memory takes the kernel milliseconds to free, and the record of what it has executed
+    does not wait for that if the supervisor ends the process. It may not hear of the end: what a
+    program itself writes to the channel can hide the frame."""
+    channel = protocol.channel
+    if channel.send("exit", (protocol.TEXT, "status", b"%d" % (status & 0xFF))):
+        reader = poll()
+        reader.register(channel.frames.number, 0)  # only for an error: it has gone
+        reader.poll(ANNOUNCED)
 
 
 def renew(fields):
