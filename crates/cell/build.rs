@@ -14,6 +14,22 @@ pub mod numbers;
 #[path = "src/plan/seccomp/policy.rs"]
 pub mod policy;
 
+/// The built-in policies, from their files.
+pub mod texts {
+    use std::path::PathBuf;
+
+    pub(super) fn path(name: &str) -> PathBuf {
+        PathBuf::from("../../policies/seccomp")
+            .join(name)
+            .with_extension("json")
+    }
+
+    pub(super) fn of(name: &str) -> Result<String, String> {
+        let path = path(name);
+        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
 use compile::{Compiled, Denial};
 use numbers::Arch;
 
@@ -25,7 +41,23 @@ fn main() -> Result<(), String> {
         .ok_or_else(|| format!("cellblock has no system call filter for {target}"))?;
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     write_to(&out.join("seccomp_policies.rs"), &source(arch)?)?;
+    pack_policies(&out)?;
+    packed::pack(
+        Path::new("src/drivers/java/Shim.java"),
+        &out.join("Shim.deflate"),
+    )?;
     compile_profiles(&out.join("profiles"))
+}
+
+/// Packs the texts of the built-in policies, and writes the Rust source of `texts::PACKED`.
+fn pack_policies(out: &Path) -> Result<(), String> {
+    let mut source = "&[\n".to_owned();
+    for name in policy::BUILTIN {
+        let packed = out.join(name).with_extension("deflate");
+        packed::pack(&texts::path(name), &packed)?;
+        source += &format!("    ({name:?}, include_bytes!({packed:?})),\n");
+    }
+    write_to(&out.join("policy_texts.rs"), &(source + "]\n"))
 }
 
 /// Writes each profile as JSON, with the name of the profile: of a language, that is
@@ -66,7 +98,7 @@ fn write_to(path: &Path, text: &str) -> Result<(), String> {
 fn source(arch: Arch) -> Result<String, String> {
     let mut descriptions = String::new();
     let mut compiled = String::new();
-    for (name, _) in policy::BUILTIN {
+    for name in policy::BUILTIN {
         let policy = policy::builtin(name).map_err(|error| format!("{name}: {error:?}"))?;
         descriptions += &format!("    ({:?}, {:?}),\n", policy.name, policy.description);
         for notify in [false, true] {

@@ -52,11 +52,11 @@ pub fn read(path: &Path) -> Result<Record> {
         false => File::open(path).and_then(|mut file| file.read_to_end(&mut text)),
     };
     read.map_err(|error| SetupError::io(Step::Spec, "read", &error).on(path.display()))?;
-    let value: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|error| fail(format!("it is not JSON: {error}")))?;
+    let value: serde_json::Value = record::json::from_slice(&text)
+        .map_err(|error| fail(format!("it is not JSON: {error}")))?;
     match value.get("schema").and_then(serde_json::Value::as_str) {
         // From the text: the value's numbers have lost digits.
-        Some(SCHEMA) => serde_json::from_slice(&text)
+        Some(SCHEMA) => record::json::from_slice(&text)
             .map_err(|error| fail(format!("it is not a complete record: {error}"))),
         Some(other) if other.starts_with("cellblock.record.") => Err(fail(format!(
             "it has the format {other:?}, and this is for {SCHEMA:?}"

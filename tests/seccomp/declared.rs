@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use cell::plan::seccomp::{Alternative, Arch, Policy, Unheld, Verdict, Width};
+use cell::plan::seccomp::{Alternative, Arch, Policy, Rule, Unheld, Verdict, Width};
 
 use crate::machine::Data;
 
@@ -15,16 +15,18 @@ pub(crate) const ENOSYS: u32 = 0x0005_0000 | 38;
 /// The architecture of a program, and the limits that it stands in for.
 pub(crate) type Variant = (Arch, Unheld);
 
-/// The answer that the policy declares for this call.
-pub(crate) fn answer(policy: &Policy, (arch, unheld): Variant, notify: bool, data: &Data) -> u32 {
+/// What the policy says about the call with this number.
+pub(crate) fn rule(policy: &Policy, (arch, unheld): Variant, nr: u32) -> Option<&Rule> {
+    arch.name(nr).and_then(|name| policy.rule_for(name, unheld))
+}
+
+/// The answer to a call that this rule of a policy declares.
+pub(crate) fn answer(rule: Option<&Rule>, (arch, _): Variant, notify: bool, data: &Data) -> u32 {
     let x32 = arch == Arch::X86_64 && (0x4000_0000..0x8000_0000).contains(&data.nr);
     if data.arch != arch.audit() || x32 {
         return KILL;
     }
-    let Some(rule) = arch
-        .name(data.nr)
-        .and_then(|name| policy.rule_for(name, unheld))
-    else {
+    let Some(rule) = rule else {
         return ENOSYS;
     };
     let allowed = match &rule.verdict {
@@ -56,10 +58,9 @@ fn any(when: &[Alternative], data: &Data) -> bool {
     })
 }
 
-/// Arguments on both sides of every condition on the call: the value, its
+/// Arguments on both sides of every condition of a rule: the value, its
 /// neighbours, and each of them with other bits set where none should count.
-pub(crate) fn arguments(policy: &Policy, (arch, unheld): Variant, nr: u32) -> Vec<[u64; 6]> {
-    let rule = arch.name(nr).and_then(|name| policy.rule_for(name, unheld));
+pub(crate) fn arguments(rule: Option<&Rule>) -> Vec<[u64; 6]> {
     let when: &[Alternative] = match rule.map(|rule| &rule.verdict) {
         Some(Verdict::AllowIf { when, .. } | Verdict::DenyIf { when, .. }) => when,
         _ => &[],

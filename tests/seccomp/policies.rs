@@ -31,7 +31,8 @@ pub(crate) fn assert_as_declared(policy: &Policy) {
         let program = compile(policy, arch, notify, unheld).unwrap().program;
         machine::check(&program);
         for nr in declared::numbers() {
-            for args in declared::arguments(policy, (arch, unheld), nr) {
+            let rule = declared::rule(policy, (arch, unheld), nr);
+            for args in declared::arguments(rule) {
                 let data = Data {
                     nr,
                     arch: arch.audit(),
@@ -39,7 +40,7 @@ pub(crate) fn assert_as_declared(policy: &Policy) {
                 };
                 let (got, wanted) = (
                     machine::run(&program, &data),
-                    declared::answer(policy, (arch, unheld), notify, &data),
+                    declared::answer(rule, (arch, unheld), notify, &data),
                 );
                 assert_eq!(
                     got,
@@ -262,7 +263,8 @@ fn a_policy_of_two_actions_equals_plain_seccompiler() {
         for nr in
             declared::numbers().filter(|nr| arch.audit() != Arch::X86_64.audit() || nr >> 30 != 1)
         {
-            for args in declared::arguments(&policy, (arch, Unheld::default()), nr) {
+            let rule = declared::rule(&policy, (arch, Unheld::default()), nr);
+            for args in declared::arguments(rule) {
                 let data = Data {
                     nr,
                     arch: arch.audit(),

@@ -233,7 +233,7 @@ impl Config {
         }
         let mut json = vec![0; length as usize];
         control.read_exact(&mut json)?;
-        let mut config: Self = serde_json::from_slice(&json)?;
+        let mut config: Self = record::json::from_slice(&json)?;
         for secret in &mut config.secrets {
             let value = receive_secret(&mut control)?;
             let text = str::from_utf8(&value).map_err(|_| io::ErrorKind::InvalidData)?;

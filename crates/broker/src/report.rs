@@ -312,7 +312,7 @@ impl Report {
         if line.len() > MAX_LINE {
             return None;
         }
-        let report: Self = serde_json::from_slice(line).ok()?;
+        let report: Self = record::json::from_slice(line).ok()?;
         let short = |host: &str| host.len() <= MAX_HOST && !host.contains(char::is_control);
         let good = match &report {
             Self::Ready(_) | Self::Mark(_) => true,

@@ -71,7 +71,7 @@ pub(crate) async fn optional<T: DeserializeOwned + Default>(body: Body) -> Resul
 /// # Errors
 /// It is not JSON of this form.
 pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(text)
+    record::json::from_slice(text)
         .map_err(|error| Failure::new(Code::BadParams, format!("the body: {error}")))
 }
 

@@ -124,7 +124,7 @@ impl Client {
     pub(crate) async fn next(&mut self) -> Result<Said, Failure> {
         loop {
             let line = self.line().await?;
-            let line: Line = serde_json::from_slice(&line).map_err(|error| {
+            let line: Line = record::json::from_slice(&line).map_err(|error| {
                 Failure::new(Code::Failed, format!("not a server's line: {error}"))
             })?;
             let is_own = line.id == Some(CallId::Number(self.last));

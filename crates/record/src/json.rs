@@ -24,6 +24,16 @@ const VALUE: usize = 2 * size_of::<Value>();
 const OBJECT: usize = 640;
 const ENTRY: usize = 96;
 
+/// Reads JSON. The whole program uses this, or `serde_json::from_str`, since `serde_json` makes
+/// different code for bytes and for text: each type's code would be there twice.
+///
+/// # Errors
+/// It is not UTF-8, not JSON, or not of this type.
+pub fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> serde_json::Result<T> {
+    let text = std::str::from_utf8(bytes).map_err(serde_json::Error::custom)?;
+    serde_json::from_str(text)
+}
+
 /// JSON text on one line, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Json(Box<str>);

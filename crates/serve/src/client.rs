@@ -133,7 +133,7 @@ impl Client {
     }
 
     fn parse<'l>(&self, line: &'l [u8]) -> Result<Line<'l>> {
-        serde_json::from_slice(line).map_err(|error| {
+        record::json::from_slice(line).map_err(|error| {
             SetupError::new(Step::Ask, format!("not a server's line: {error}"))
                 .on(self.path.display())
         })

@@ -139,7 +139,7 @@ impl Blobs {
         reader
             .read_to_end(&mut text)
             .map_err(|e| self.broken(format!("`{name}`: {e}")))?;
-        serde_json::from_slice(&text)
+        record::json::from_slice(&text)
             .map_err(|e| self.broken(format!("`{name}` cannot be parsed: {e}")))
     }
 

@@ -209,7 +209,7 @@ impl Image {
         let mut json = vec![0; length as usize];
         (file.read_exact_at(&mut json, PAGE + pages)).map_err(failed)?;
         let rest: Rest =
-            serde_json::from_slice(&json).map_err(|_| damaged("it cannot be parsed"))?;
+            record::json::from_slice(&json).map_err(|_| damaged("it cannot be parsed"))?;
         rest.check()?;
         let content = rest.content().map(Span::len);
         let content = content.fold(0_u64, u64::saturating_add);

@@ -224,7 +224,7 @@ impl History {
     /// # Errors
     /// The text is not a history.
     pub(super) fn from_json(text: &[u8], start: Option<Rc<OwnedFd>>) -> serde_json::Result<Self> {
-        let saved: Saved<Vec<Step>> = serde_json::from_slice(text)?;
+        let saved: Saved<Vec<Step>> = record::json::from_slice(text)?;
         Ok(Self {
             start,
             steps: saved.steps,

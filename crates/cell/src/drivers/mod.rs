@@ -10,6 +10,7 @@
 //! values and errors on another (see [`frames`]). As a *file*, the interpreter runs it
 //! like any script, and reports with its exit status and standard streams alone.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
@@ -165,7 +166,7 @@ macro_rules! file {
     ($name:literal) => {
         $crate::drivers::DriverFile {
             path: concat!("/run/cellblock/", $name),
-            content: include_str!($name),
+            content: $crate::drivers::Content::Plain(include_str!($name)),
         }
     };
 }
@@ -241,7 +242,30 @@ pub struct DriverFile {
     /// Absolute path below [`DIRECTORY`].
     pub path: &'static str,
     /// Its content.
-    pub content: &'static str,
+    pub content: Content,
+}
+
+/// The content of a file, as the executable has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// As it is.
+    Plain(&'static str),
+    /// Packed, for an interpreter that starts slowly anyway.
+    Packed(&'static [u8]),
+}
+
+impl Content {
+    /// The content itself.
+    pub fn text(self) -> Cow<'static, str> {
+        match self {
+            Self::Plain(text) => text.into(),
+            Self::Packed(packed) => {
+                // A test has unpacked it.
+                let text = packed::unpack(packed).unwrap_or_default();
+                String::from_utf8(text).unwrap_or_default().into()
+            }
+        }
+    }
 }
 
 /// A shim whose interpreter starts faster when it need not compile it.
@@ -307,7 +331,7 @@ impl Driver {
             extension,
             ..
         } = self.compiled?;
-        let source = self.files.first()?.content;
+        let source = self.files.first()?.content.text();
         let digest = Sha256::digest(source.as_bytes());
         let digest = hex(&digest[..8]);
         Some(format!("{directory}/{digest}.{extension}"))
@@ -315,7 +339,7 @@ impl Driver {
 
     /// The files to put into the cell, read-only, below [`DIRECTORY`].
     pub fn files_for(&self, code: &RawText) -> Vec<(PathBuf, RawText)> {
-        let own = |file: &DriverFile| (file.path.into(), file.content.into());
+        let own = |file: &DriverFile| (file.path.into(), RawText::from(&*file.content.text()));
         let mut files: Vec<(PathBuf, RawText)> = self.files.iter().map(own).collect();
         if let Delivery::File(path) = self.delivery {
             files.push((path.into(), code.clone()));
@@ -433,6 +457,8 @@ mod tests {
         );
         let main = Path::new("/run/cellblock/cellblock_driver/__main__.py");
         assert_eq!(files("python")[0].0, main);
+        let shim = include_str!("java/Shim.java");
+        assert_eq!(files("java")[0].1, shim.into());
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Head {
 
     fn parse(text: &[u8]) -> Result<Self> {
         let head: Self =
-            serde_json::from_slice(text).map_err(|e| wrong(format!("not a manifest: {e}")))?;
+            record::json::from_slice(text).map_err(|e| wrong(format!("not a manifest: {e}")))?;
         if head.format != FORMAT {
             return Err(wrong(format!(
                 "format `{}`; this version reads `{FORMAT}`",
@@ -154,7 +154,7 @@ impl Manifest {
 
     fn parse(text: &[u8]) -> Result<Self> {
         Head::parse(text)?;
-        serde_json::from_slice(text).map_err(|e| wrong(format!("not a manifest: {e}")))
+        record::json::from_slice(text).map_err(|e| wrong(format!("not a manifest: {e}")))
     }
 
     /// The text of the file.

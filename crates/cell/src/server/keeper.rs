@@ -270,7 +270,7 @@ fn hear(socket: &OwnedFd, flags: MsgFlags) -> Result<Option<u64>> {
             Err(errno) => return Err(SetupError::os(Step::Fork, "recv", errno)),
         }
     };
-    match serde_json::from_slice::<Said>(&bytes[..length]) {
+    match record::json::from_slice::<Said>(&bytes[..length]) {
         Ok(Ok(memory)) => Ok(Some(memory)),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(gone()),

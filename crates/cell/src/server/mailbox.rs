@@ -298,7 +298,7 @@ impl Mailbox {
     }
 
     fn take_line(&self, arrived: &mut Arrived, line: &[u8], asked: &mut Option<Asked>) {
-        let order = match serde_json::from_slice(line) {
+        let order = match record::json::from_slice(line) {
             Ok(order) => order,
             Err(error) => {
                 arrived.closed = Some(Closed::Garbage(format!("no order: {error}")));

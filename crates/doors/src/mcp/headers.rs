@@ -34,7 +34,7 @@ pub(super) struct Envelope {
 
 impl Envelope {
     pub(super) fn of(body: &[u8]) -> Self {
-        serde_json::from_slice(body).unwrap_or_default()
+        record::json::from_slice(body).unwrap_or_default()
     }
 
     pub(super) fn is(&self, method: &str) -> bool {

@@ -176,7 +176,7 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, Failure> {
     if body.is_empty() {
         return Ok(Map::new());
     }
-    serde_json::from_slice(body).map_err(|error| {
+    record::json::from_slice(body).map_err(|error| {
         let message = format!("the body is not a JSON object: {error}");
         Failure::new(Code::BadRequest, message)
     })

@@ -85,7 +85,7 @@ fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, 
 /// # Errors
 /// The fault, with the id of the request if it has one.
 pub(super) fn parse(line: &[u8]) -> Result<Message, (Option<CallId>, Fault)> {
-    let value: Value = serde_json::from_slice(line)
+    let value: Value = record::json::from_slice(line)
         .map_err(|error| (None, Fault::new(PARSE_ERROR, words(&error))))?;
     let without_id = |message: &str| (None, Fault::new(INVALID_REQUEST, message));
     if value.is_array() {

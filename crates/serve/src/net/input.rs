@@ -65,7 +65,7 @@ impl Server<'_> {
                 return false;
             };
             let report = match link.lines.next() {
-                Ok(Some(line)) => serde_json::from_slice::<Report>(&line).ok(),
+                Ok(Some(line)) => record::json::from_slice::<Report>(&line).ok(),
                 Ok(None) => return false,
                 Err(TooLong) => None,
             };

@@ -213,7 +213,7 @@ impl Checker {
 
     /// A number as JSON writes it, and one that a double can hold.
     fn end_number(&self) -> State {
-        match serde_json::from_slice::<f64>(&self.number) {
+        match record::json::from_slice::<f64>(&self.number) {
             Ok(_) => State::After,
             Err(_) => State::Bad,
         }

@@ -66,12 +66,15 @@
 //! gets none, its last words tell.
 
 use super::{
-    Compiled, Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between,
-    file, profile,
+    Compiled, Content, Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT,
+    between, profile,
 };
 use record::Category;
 
-const SHIM: DriverFile = file!("Shim.java");
+const SHIM: DriverFile = DriverFile {
+    path: "/run/cellblock/Shim.java",
+    content: Content::Packed(include_bytes!(concat!(env!("OUT_DIR"), "/Shim.deflate"))),
+};
 
 /// Where a rootfs may have the shim compiled.
 const DIRECTORY: &str = "/usr/lib/cellblock/java";

@@ -67,7 +67,8 @@
 //! tell the supervisor what happened.
 
 use super::{
-    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between, profile,
+    Content, Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between,
+    profile,
 };
 use record::{Category, CodeError};
 
@@ -92,11 +93,11 @@ const DRIVER: &str = driver!(
 
 const JAVASCRIPT_MAIN: DriverFile = DriverFile {
     path: "/run/cellblock/javascript.cjs",
-    content: DRIVER,
+    content: Content::Plain(DRIVER),
 };
 const TYPESCRIPT_MAIN: DriverFile = DriverFile {
     path: "/run/cellblock/typescript.cjs",
-    content: DRIVER,
+    content: Content::Plain(DRIVER),
 };
 
 /// See the module's documentation.

@@ -96,7 +96,9 @@
 //! Nothing of a package is imported for a result: an object of a class that
 //! `sys.modules` does not know cannot be there.
 
-use super::{Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, file, profile};
+use super::{
+    Content, Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, file, profile,
+};
 use record::{Category, CodeError};
 
 mod modules;
@@ -116,11 +118,11 @@ macro_rules! modules {
 
 const MODULES: DriverFile = DriverFile {
     path: "/run/cellblock/cellblock_driver/modules",
-    content: modules!(
+    content: Content::Plain(modules!(
         "codefile" "describe" "display" "ending" "errors" "eventloop" "figures" "hooks" "immortal" "interrupts"
         "ipython" "magics" "notebook" "output" "packages" "protocol" "rehearsal" "results" "rich" "session" "solids"
         "source" "tables" "template" "timing" "tracebacks" "workers"
-    ),
+    )),
 };
 
 /// See the module's documentation.

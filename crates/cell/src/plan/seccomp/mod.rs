@@ -22,6 +22,7 @@ mod bpf;
 mod compile;
 mod numbers;
 mod policy;
+mod texts;
 
 /// What build.rs made of `policies/seccomp/`.
 mod generated {

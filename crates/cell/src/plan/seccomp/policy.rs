@@ -6,24 +6,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::numbers;
+use super::{numbers, texts};
 
-/// The policies that come with cellblock: name and text. Each may extend those
-/// before it.
-pub(super) const BUILTIN: [(&str, &str); 3] = [
-    (
-        "default",
-        include_str!("../../../../../policies/seccomp/default.json"),
-    ),
-    (
-        "no-unix-sockets",
-        include_str!("../../../../../policies/seccomp/no-unix-sockets.json"),
-    ),
-    (
-        "strict",
-        include_str!("../../../../../policies/seccomp/strict.json"),
-    ),
-];
+/// The policies that come with cellblock. Each may extend those before it. Their texts are files
+/// of these names in `policies/seccomp/`.
+pub(super) const BUILTIN: [&str; 3] = ["default", "no-unix-sockets", "strict"];
 
 /// Calls that happen between the filter's installation and the program's first
 /// instruction: execute it or report why not, and end.
@@ -272,7 +259,7 @@ enum Action {
 }
 
 /// Reads a policy, which may extend any of `bases`.
-pub(super) fn parse(text: &str, bases: &[(&str, &str)]) -> Result<Policy, PolicyError> {
+pub(super) fn parse(text: &str, bases: &[&str]) -> Result<Policy, PolicyError> {
     let document: Document = serde_json::from_str(text)
         .map_err(|error| PolicyError::new("policy", error.to_string()))?;
     let name = document.name;
@@ -328,14 +315,14 @@ pub(super) fn builtin(name: &str) -> Result<Policy, PolicyError> {
 }
 
 /// Reads the policy of this name, which may extend those before it.
-fn one_of(name: &str, policies: &[(&str, &str)]) -> Result<Policy, PolicyError> {
-    match policies.iter().position(|(known, _)| *known == name) {
-        Some(index) => parse(policies[index].1, &policies[..index]),
-        None => {
-            let names: Vec<&str> = policies.iter().map(|(known, _)| *known).collect();
-            Err(PolicyError::new(name, "there is no such seccomp policy")
-                .hint(format!("one of: {}", names.join(", "))))
+fn one_of(name: &str, policies: &[&str]) -> Result<Policy, PolicyError> {
+    match policies.iter().position(|known| *known == name) {
+        Some(index) => {
+            let text = texts::of(name).map_err(|error| PolicyError::new(name, error))?;
+            parse(&text, &policies[..index])
         }
+        None => Err(PolicyError::new(name, "there is no such seccomp policy")
+            .hint(format!("one of: {}", policies.join(", ")))),
     }
 }
 

@@ -106,7 +106,7 @@ fn check(headers: &HeaderMap, kind: &str, encoding: &str) -> Result<(), Error> {
 }
 
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(text)
+    record::json::from_slice(text)
         .map_err(|error| Error::new(Code::InvalidArgument, format!("the message: {error}")))
 }
 

@@ -44,7 +44,7 @@ struct Happened {
 impl Door {
     /// Takes a line of the server.
     pub fn take_from_server(&mut self, line: &[u8], now: Instant) {
-        let Ok(reply) = serde_json::from_slice::<Reply<'_>>(line) else {
+        let Ok(reply) = record::json::from_slice::<Reply<'_>>(line) else {
             return;
         };
         let Some(id) = reply.id else { return };

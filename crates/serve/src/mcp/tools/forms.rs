@@ -29,7 +29,7 @@ pub(super) fn packed() -> Value {
     let packed = include_bytes!(concat!(env!("OUT_DIR"), "/tools.deflate"));
     // A test has read them.
     let text = packed::unpack(packed).unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
+    record::json::from_slice(&text).unwrap_or_default()
 }
 
 fn forms<Input: JsonSchema, Output: JsonSchema>() -> Value {

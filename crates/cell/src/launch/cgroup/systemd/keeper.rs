@@ -65,7 +65,7 @@ pub(super) fn start(uid: Uid, deadline: Instant) -> Result<()> {
     File::from(report)
         .read_to_end(&mut text)
         .map_err(|error| SetupError::io(Step::Cgroup, "read", &error).on(UNIT))?;
-    serde_json::from_slice(&text)
+    record::json::from_slice(&text)
         .unwrap_or_else(|_| Err(failure("the process that keeps the scope died").on(UNIT)))
 }
 
