@@ -86,6 +86,8 @@ def main(path):
     model = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
     threading.Thread(target=model.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{model.server_port}"
+    # Otherwise Ray leaves a token in the home directory.
+    os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ.update(
         OPENAI_BASE_URL=url, OPENAI_API_KEY="none", ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none"
     )
