@@ -39,6 +39,7 @@ pub(super) fn started_ahead(record: &Record) -> Option<&'static str> {
         Start::Blank => Some("blank cell"),
         Start::Ready => Some("ready cell"),
         Start::Forked => Some("forked cell"),
+        Start::Shared => Some("cell of another context"),
     }
 }
 

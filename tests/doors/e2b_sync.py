@@ -95,6 +95,14 @@ def code(sandbox):
     # Code that is indented as a whole, with a line of a notebook.
     assert sandbox.run_code("\n    !pwd\n    ").logs.stdout == ["/home/user\n"]
     assert sandbox.run_code("pwd", language="bash").logs.stdout == ["/home/user\n"]
+    # All languages of a sandbox, its commands and its files have one file system.
+    sandbox.run_code("open('a.txt', 'w').write('from python')")
+    assert sandbox.run_code("cat a.txt", language="bash").logs.stdout == ["from python"]
+    read = "require('fs').readFileSync('a.txt', 'utf8')"
+    assert sandbox.run_code(read, language="js").text == "'from python'"
+    sandbox.run_code("require('fs').writeFileSync('b.txt', 'from node')", language="js")
+    assert sandbox.files.read("b.txt") == "from node"
+    assert sandbox.commands.run("cat b.txt").stdout == "from node"
 
 
 def contexts(sandbox):

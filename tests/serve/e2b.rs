@@ -179,6 +179,46 @@ fn executions_are_streams() {
 }
 
 #[test]
+fn languages_of_a_sandbox_have_one_file_system() {
+    let server = Server::start_http(&[]);
+    let http = server.http();
+    let sandbox = create(&http);
+    let code = at(&http, &sandbox, 49999, &[]);
+    let run = |body: Value| {
+        let ran = lines(&code.post("/execute", &body));
+        let texts = ran.iter().filter_map(|line| line["text"].as_str());
+        (texts.collect::<Vec<_>>().concat(), ran.clone())
+    };
+    let (written, ran) = run(json!({"code": "open('a.txt', 'w').write('shared')"}));
+    assert_eq!(written, "6", "{ran:?}");
+    let (read, ran) = run(json!({"code": "cat a.txt; echo of bash > b.txt", "language": "bash"}));
+    assert_eq!(read, "shared", "{ran:?}");
+    let (read, ran) = run(json!({"code": "print(open('b.txt').read())"}));
+    assert_eq!(read, "of bash\n\n", "{ran:?}");
+    assert_eq!(http.get("/v1/status").json()["cells"]["used"], 1);
+    // A context of its own, in a directory that the first one has made; it begins anew when the
+    // cell was made anew.
+    run(json!({"code": "import os; os.mkdir('sub')"}));
+    let context = code.ask(
+        "POST",
+        "/contexts",
+        &json!({"language": "bash", "cwd": "/workspace/sub"}),
+    );
+    let id = context["id"].as_str().unwrap();
+    let (here, ran) = run(json!({"code": "pwd; x=5", "context_id": id}));
+    assert_eq!(here, "/workspace/sub\n", "{ran:?}");
+    run(json!({"code": "os._exit(1)"}));
+    let (anew, ran) = run(json!({"code": "pwd; echo ${x-none}; cat ../b.txt", "context_id": id}));
+    assert_eq!(anew, "/workspace/sub\nnone\nof bash\n", "{ran:?}");
+    assert_eq!(
+        code.request("DELETE", &format!("/contexts/{id}"), b"")
+            .status,
+        200
+    );
+    assert_eq!(http.get("/v1/status").json()["cells"]["used"], 1);
+}
+
+#[test]
 fn what_a_program_leaves_leads_nowhere_else() {
     let server = Server::start_http(&[]);
     let http = server.http();

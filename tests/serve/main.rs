@@ -21,6 +21,7 @@ mod pandas;
 mod processes;
 mod random;
 mod replay;
+mod shared;
 mod shell;
 mod signals;
 mod tokens;

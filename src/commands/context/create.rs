@@ -42,6 +42,7 @@ pub(super) fn create(place: &Place, create: &Create, words: &[OsString]) -> Resu
         suspend_after: create.own.suspend_after,
         branches: create.own.branches,
         replay: create.own.replay,
+        cell_of: None,
     };
     let created = client.ask("context.create", &params);
     if created.is_err() {

@@ -99,6 +99,17 @@ pub(super) struct ProgramOrder {
     pub(super) stdin: Option<OwnedFd>,
 }
 
+/// The order to start the interpreter of a seat.
+#[derive(Debug)]
+pub(super) struct InterpreterOrder {
+    /// What it is started with.
+    pub(super) parcel: OwnedFd,
+    /// Its standard streams.
+    pub(super) streams: [OwnedFd; 3],
+    /// Its end of the driver's channel.
+    pub(super) channel: Vec<OwnedFd>,
+}
+
 /// The order to start a process beside the program.
 #[derive(Debug)]
 pub(super) struct ProcessOrder {
@@ -127,11 +138,17 @@ pub(super) enum Received {
     /// Go on without a program, once the input files of this parcel are in place.
     Stay(OwnedFd),
     Process(ProcessOrder),
+    /// Obey this socket's orders as well, for another interpreter.
+    Seat(OwnedFd),
+    /// Start the interpreter of the seat by whose socket this comes.
+    Interpreter(InterpreterOrder),
 }
 
 const PROGRAM: u8 = b'p';
 const STAY: u8 = b'n';
 const PROCESS: u8 = b'x';
+const SEAT: u8 = b'j';
+const INTERPRETER: u8 = b'i';
 
 /// Orders init to start the program. Does not wait.
 ///
@@ -180,6 +197,31 @@ pub(crate) fn send_process(
     send_with_fds(socket, &bytes, &fds, MsgFlags::MSG_DONTWAIT)
 }
 
+/// Orders init to obey another socket as well. Does not wait.
+///
+/// # Errors
+/// The error number of sendmsg(2): init is gone, or does not read.
+pub(crate) fn send_seat(socket: BorrowedFd<'_>, seat: BorrowedFd<'_>) -> Result<(), Errno> {
+    let bytes = encode(SEAT, 0, 0, [0; 2]);
+    send_with_fds(socket, &bytes, &[seat.as_raw_fd()], MsgFlags::MSG_DONTWAIT)
+}
+
+/// Orders init to start the interpreter of the seat that has this socket. Does not wait.
+///
+/// # Errors
+/// The error number of sendmsg(2): init is gone, or does not read.
+pub(crate) fn send_interpreter(
+    socket: BorrowedFd<'_>,
+    parcel: BorrowedFd<'_>,
+    streams: &[OwnedFd; 3],
+    channel: &[OwnedFd],
+) -> Result<(), Errno> {
+    let others = streams.iter().chain(channel).map(AsRawFd::as_raw_fd);
+    let fds: Vec<RawFd> = std::iter::once(parcel.as_raw_fd()).chain(others).collect();
+    let bytes = encode(INTERPRETER, 0, 0, [0; 2]);
+    send_with_fds(socket, &bytes, &fds, MsgFlags::MSG_DONTWAIT)
+}
+
 impl Received {
     /// The next message; `Ok(None)` once the supervisor is gone.
     ///
@@ -205,6 +247,16 @@ impl Received {
                 Some(Self::Program(ProgramOrder { parcel, stdin }))
             }
             (STAY, Some(parcel)) if rest.is_empty() => Some(Self::Stay(parcel)),
+            (SEAT, Some(socket)) if rest.is_empty() => Some(Self::Seat(socket)),
+            (INTERPRETER, Some(parcel)) => {
+                let mut rest = rest.into_iter();
+                let streams = <[OwnedFd; 3]>::try_from(rest.by_ref().take(3).collect::<Vec<_>>());
+                Some(Self::Interpreter(InterpreterOrder {
+                    parcel,
+                    streams: streams.ok()?,
+                    channel: rest.collect(),
+                }))
+            }
             (PROCESS, Some(parcel)) => {
                 let streams = match <[OwnedFd; 3]>::try_from(rest) {
                     Ok(streams) => ProcessStreams::Pipes(streams),
@@ -287,6 +339,14 @@ mod tests {
         }
         send_stay(ours.as_fd(), parcel.as_fd()).unwrap();
         assert!(matches!(next(&theirs), Ok(Some(Received::Stay(_)))));
+        send_seat(ours.as_fd(), parcel.as_fd()).unwrap();
+        assert!(matches!(next(&theirs), Ok(Some(Received::Seat(_)))));
+        let (streams, channel) = ([null(), null(), null()], [null(), null()]);
+        send_interpreter(ours.as_fd(), parcel.as_fd(), &streams, &channel).unwrap();
+        let Ok(Some(Received::Interpreter(order))) = next(&theirs) else {
+            panic!()
+        };
+        assert_eq!(order.channel.len(), 2);
         let [two, command] = [encode(PROCESS, 0, 1, [0; 2]), encode(b'e', 0, 0, [0; 2])];
         for bytes in [two, command] {
             let fds = [parcel.as_raw_fd(), parcel.as_raw_fd()];

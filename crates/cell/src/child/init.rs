@@ -14,6 +14,7 @@ use super::fail::{At, Call, Fail, Site};
 use super::processes::Processes;
 use super::program::RESERVED;
 use super::report::Reporter;
+use super::seats::Seat;
 use super::{Prepared, Role};
 use record::error::Step;
 use sys::clone::vfork_shared;
@@ -38,6 +39,10 @@ pub(super) struct Init<'a> {
     /// did: init's own rules are not scoped there.
     pub(super) ruleset: Option<OwnedFd>,
     processes: Processes,
+    /// Further interpreters. Their places in the list stay while init obeys orders.
+    seats: Vec<Seat>,
+    /// Whether the cell's own supervisor has had all processes stopped.
+    has_frozen: bool,
 }
 
 /// Blocks the signals that init waits for, before there is a child. The number of their
@@ -63,6 +68,8 @@ impl<'a> Init<'a> {
             terminal: None,
             ruleset: None,
             processes: Processes::default(),
+            seats: Vec::new(),
+            has_frozen: false,
         }
     }
 
@@ -121,9 +128,12 @@ impl<'a> Init<'a> {
     /// executed, so the descriptors that were put in place for it are in the table too.
     fn close_others(&self) {
         let own = (self.terminal.iter().chain(&self.ruleset)).chain([&self.cell.report]);
+        let of_seats = (self.seats.iter())
+            .flat_map(|seat| std::iter::once(seat.socket()).chain(seat.processes.terminals()));
         let kept: Vec<_> = (own.map(AsFd::as_fd))
             .chain([self.signals.as_fd()])
             .chain(self.processes.terminals())
+            .chain(of_seats)
             .collect();
         // SAFETY: init goes from here straight to `_exit`; nothing that owns
         // another descriptor is used or dropped again.
@@ -142,10 +152,12 @@ impl<'a> Init<'a> {
             {
                 return Some(status);
             }
-            let mut ready = [
-                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-                PollFd::new(report.socket(), PollFlags::POLLIN),
-            ];
+            let of_seats = self.seats.iter().map(Seat::socket);
+            let mut ready: Vec<PollFd<'_>> = [self.signals.as_fd(), report.socket()]
+                .into_iter()
+                .chain(of_seats)
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .collect();
             match poll(&mut ready, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => return None,
@@ -153,6 +165,73 @@ impl<'a> Init<'a> {
             if is_asked_to_end(&self.signals) || !self.obey(report) {
                 return self.reap_dead(report);
             }
+            self.serve_seats();
+        }
+    }
+
+    /// Carries out the orders of further supervisors, and ends the seats of those that are gone.
+    fn serve_seats(&mut self) {
+        let mut next = 0;
+        while let Some(seat) = self.seats.get(next) {
+            match Received::next(seat.socket(), MsgFlags::MSG_DONTWAIT) {
+                Ok(Some(order)) => self.obey_seat(next, order),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => next += 1,
+                Ok(None) | Err(_) => {
+                    let seat = self.seats.swap_remove(next);
+                    seat.kill();
+                    self.thaw_unless_needed();
+                }
+            }
+        }
+    }
+
+    fn obey_seat(&mut self, index: usize, order: Received) {
+        if let Received::Seat(socket) = order {
+            return self.add_seat(socket);
+        }
+        let (cell, ruleset) = (self.cell, self.ruleset.as_ref());
+        let Some(seat) = self.seats.get_mut(index) else {
+            return;
+        };
+        match order {
+            Received::Interpreter(order) => {
+                seat.start(cell, ruleset, order);
+                self.close_others();
+            }
+            Received::Process(order) => {
+                seat.start_process(cell, ruleset, order);
+                self.close_others();
+            }
+            Received::Command(command) => match command {
+                Command::Signal(signal) => seat.signal(signal),
+                Command::SignalProcess(number, signal) => seat.processes.signal(number, signal),
+                Command::Freeze => {
+                    seat.has_frozen = true;
+                    let _ = kill(ALL, Signal::SIGSTOP);
+                    seat.report().frozen();
+                }
+                Command::Thaw => {
+                    seat.has_frozen = false;
+                    self.thaw_unless_needed();
+                }
+                Command::End | Command::EndWith(_) => seat.kill(),
+                Command::Go | Command::Adopt(_) => {}
+            },
+            Received::Seat(_) | Received::Program(_) | Received::Stay(_) => {}
+        }
+    }
+
+    /// Obeys another socket from here on. A supervisor that gets no seat sees its socket's end.
+    fn add_seat(&mut self, socket: OwnedFd) {
+        self.seats.extend(Seat::new(socket).ok());
+        self.close_others();
+    }
+
+    /// Lets stopped processes go on, unless another supervisor needs them stopped.
+    fn thaw_unless_needed(&self) {
+        if !self.has_frozen && !self.seats.iter().any(|seat| seat.has_frozen) {
+            let _ = kill(ALL, Signal::SIGCONT);
         }
     }
 
@@ -167,8 +246,13 @@ impl<'a> Init<'a> {
                     self.close_others();
                     continue;
                 }
-                // Only a cell that waits for its program obeys these.
-                Ok(Some(Received::Program(_) | Received::Stay(_))) | Err(Errno::EINTR) => continue,
+                Ok(Some(Received::Seat(socket))) => {
+                    self.add_seat(socket);
+                    continue;
+                }
+                // Only a cell that waits for its program obeys these, and only a seat the last.
+                Ok(Some(Received::Program(_) | Received::Stay(_) | Received::Interpreter(_)))
+                | Err(Errno::EINTR) => continue,
                 Err(Errno::EAGAIN) => return true,
                 Ok(None) | Err(_) => return false,
             };
@@ -182,11 +266,13 @@ impl<'a> Init<'a> {
                 }
                 Command::SignalProcess(number, signal) => self.processes.signal(number, signal),
                 Command::Freeze => {
+                    self.has_frozen = true;
                     let _ = kill(ALL, Signal::SIGSTOP);
                     report.frozen();
                 }
                 Command::Thaw => {
-                    let _ = kill(ALL, Signal::SIGCONT);
+                    self.has_frozen = false;
+                    self.thaw_unless_needed();
                 }
                 Command::Go | Command::Adopt(_) => {}
                 Command::End => return false,
@@ -204,9 +290,17 @@ impl<'a> Init<'a> {
             if Some(pid) == self.program {
                 return Some(status);
             }
-            self.processes.reaped(pid, status, report);
+            self.reaped(pid, status, report);
         }
         None
+    }
+
+    /// Reports the end of a reaped child that is not the program, if a supervisor waits for it.
+    fn reaped(&mut self, pid: Pid, status: i32, report: &Reporter<'_>) {
+        self.processes.reaped(pid, status, report);
+        for seat in &mut self.seats {
+            seat.reaped(pid, status);
+        }
     }
 
     /// Reaps everything and reports. `status` is the program's, if it was reaped
@@ -218,7 +312,7 @@ impl<'a> Init<'a> {
             if Some(pid) == self.program {
                 status = status.or(Some(ended));
             }
-            self.processes.reaped(pid, ended, report);
+            self.reaped(pid, ended, report);
         }
         let mut usage = process::children_usage();
         usage.count = ProcessCount {

@@ -30,6 +30,7 @@ pub(crate) mod parcel;
 mod processes;
 mod program;
 pub(crate) mod report;
+mod seats;
 mod stdio;
 mod terminal;
 mod tether;

@@ -58,6 +58,13 @@ impl Processes {
         let _ = found.map(|process| kill(Pid::from_raw(-process.pid.as_raw()), signal));
     }
 
+    /// Kills the process groups of all.
+    pub(super) fn kill(&self) {
+        for process in &self.0 {
+            let _ = kill(Pid::from_raw(-process.pid.as_raw()), Signal::SIGKILL);
+        }
+    }
+
     /// Reports the end of a reaped child, if it is one of these processes.
     pub(super) fn reaped(&mut self, pid: Pid, status: i32, report: &Reporter<'_>) {
         if let Some(index) = self.0.iter().position(|process| process.pid == pid) {
@@ -124,7 +131,7 @@ fn start(
 }
 
 /// Moves the streams above the numbers that are replaced for a program: init shares the table.
-fn above(streams: [OwnedFd; 3]) -> Result<[OwnedFd; 3], Fail> {
+pub(super) fn above(streams: [OwnedFd; 3]) -> Result<[OwnedFd; 3], Fail> {
     let [stdin, stdout, stderr] = streams;
     let above = |fd: OwnedFd| {
         sys::process::duplicate_above(&fd, RESERVED).at(Site::new(Step::Stdio), Call::Dup)

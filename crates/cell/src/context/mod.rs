@@ -19,12 +19,13 @@
 //! record says how much that was. A thread that writes during an execution cannot be
 //! told from the code.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::launch::Seat;
 use crate::run::{self, Ahead, Live, Resolved, Stock};
 use crate::spec::Spec;
 use crate::supervise::{Cancel, Cell, Control, wait};
@@ -94,6 +95,8 @@ pub(crate) struct Context<'a> {
     stock: Option<&'a Stock>,
     /// Whether an execution waits for the fork.
     is_awaited: bool,
+    /// The cell of another supervisor's in which interpreters are started.
+    seat: Option<&'a Seat>,
     /// The template that the last interpreter was forked from.
     template: Option<record::Template>,
     id: String,
@@ -132,11 +135,22 @@ impl<'a> Context<'a> {
             forks: false,
             stock: None,
             is_awaited: false,
+            seat: None,
             template: None,
             executions: 0,
             descriptions: 0,
             began: Instant::now(),
         })
+    }
+
+    /// A context whose interpreters are started in the cell of another supervisor's.
+    ///
+    /// # Errors
+    /// The spec cannot be carried out on this host.
+    pub(crate) fn in_seat(spec: Spec, cancel: Cancel<'a>, seat: &'a Seat) -> Result<Self> {
+        let mut context = Self::new(spec, cancel, None)?;
+        context.seat = Some(seat);
+        Ok(context)
     }
 
     /// Has the memory of interpreters that are not forked laid out without randomisation
@@ -226,6 +240,10 @@ impl<'a> Context<'a> {
 
     /// Keeps a cell's workspace for the next one.
     fn take_workspace(&mut self, workspace: Option<OwnedFd>) {
+        if self.seat.is_some() {
+            // It stays in the cell, where the next interpreter finds it.
+            return;
+        }
         self.workspace = workspace.map(Rc::new).or(self.workspace.take());
         if let Some(log) = &mut self.log {
             log.end(self.workspace.clone());
@@ -244,7 +262,7 @@ impl<'a> Context<'a> {
     pub(crate) fn rest(&mut self, control: &dyn Control, until: Option<Instant>) -> Result<()> {
         match &mut self.live {
             Some(live) => live.cell.rest(control, until)?,
-            None => wait(control, until)?,
+            None => wait(control, until, self.seat.map(AsFd::as_fd))?,
         }
         self.note_end();
         Ok(())

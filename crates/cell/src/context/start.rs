@@ -1,5 +1,5 @@
 //! How the interpreter of a context is started: in a blank cell that waits, forked from a
-//! template, or in a cell that is made for it.
+//! template, in the cell of another context, or in a cell that is made for it.
 
 use std::borrow::Cow;
 
@@ -79,6 +79,14 @@ impl<'a> Context<'a> {
                     resolved.plan.program.fixed_layout = is_fixed;
                 }
                 From::Nothing
+            }
+        };
+        let from = match self.seat {
+            None => from,
+            Some(seat) => {
+                // The cell has its ids already.
+                resolved.plan.ids = seat.plan.ids.clone();
+                From::Seat(seat)
             }
         };
         let mut live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;

@@ -44,7 +44,8 @@ pub fn find(name: &str) -> Option<&'static Driver> {
 /// The language of code that nothing shows the language of.
 pub const USUAL: &str = "python";
 
-/// The directory of cellblock's own files inside a cell, which are read-only.
+/// The directory of cellblock's own files inside a cell, which are read-only. A cell that lasts has
+/// those of all languages.
 pub const DIRECTORY: &str = "/run/cellblock";
 
 /// The descriptor from which a driver reads requests, a pipe; it writes frames to

@@ -30,6 +30,7 @@ mod channel;
 pub(crate) mod cpus;
 pub(crate) mod idmap;
 pub(crate) mod process;
+mod seat;
 pub mod secrets;
 mod stdio;
 pub(crate) mod terminal;
@@ -43,6 +44,7 @@ pub(crate) use broker::BrokerProcess;
 use cgroup::CellCgroup;
 pub(crate) use channel::ChannelEnd;
 use cpus::CpuShare;
+pub(crate) use seat::Seat;
 use stdio::Streams;
 pub(crate) use stdio::{ProcessPipes, given as given_stdin, process_pipes};
 use terminal::{Display, Relay};
@@ -140,6 +142,8 @@ pub(crate) struct Running {
     pub(crate) start: Start,
     /// The template that its program was forked from, where a server keeps that.
     pub(crate) template: Option<record::Template>,
+    /// Whether the cell is another supervisor's, and only the program is this one's.
+    pub(crate) is_seat: bool,
 }
 
 /// The cell's init, seen from outside. Dropping it kills it, and with it everything
@@ -158,6 +162,15 @@ pub(crate) struct InitProcess {
 pub(crate) const END_DEADLINE: Duration = Duration::from_secs(5);
 
 impl InitProcess {
+    /// The init of a cell that another supervisor has started. Dropping this leaves it alone.
+    fn of_another(pid: Pid, pidfd: OwnedFd) -> Self {
+        Self {
+            pid,
+            pidfd,
+            is_reaped: true,
+        }
+    }
+
     /// Kills it.
     pub(crate) fn kill(&self) {
         // It can only be dead already.
@@ -304,6 +317,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         start: Start::Cold,
         template: None,
         signed,
+        is_seat: false,
     };
     if until >= Step::IdMap && plan.has(Namespace::User) {
         let released = prepare_ids(role, cell.init.pid, plan, cell.cgroup.as_ref())

@@ -6,7 +6,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::{
+    CmsgIterator, ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg,
+};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use super::require_one_thread;
@@ -80,6 +82,33 @@ pub(crate) fn send_descriptor(
     .map(drop)
 }
 
+/// Receives bytes without waiting. Descriptors that come with them are added to `fds`.
+///
+/// # Errors
+/// The error number of recvmsg(2).
+pub(crate) fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    fds: &mut impl Extend<OwnedFd>,
+) -> nix::Result<usize> {
+    let mut space = nix::cmsg_space!(libc::c_int);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
+    let received = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+    fds.extend(owned(received.cmsgs()?));
+    Ok(received.bytes)
+}
+
+fn owned(messages: CmsgIterator<'_>) -> Vec<OwnedFd> {
+    let rights = messages.filter_map(|message| match message {
+        ControlMessageOwned::ScmRights(raw) => Some(raw),
+        _ => None,
+    });
+    // SAFETY: the kernel has just made these descriptors for us.
+    let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
+    rights.flatten().map(own).collect()
+}
+
 /// The next descriptor that comes over a Unix socket, and what it is for; `None` at its
 /// end.
 ///
@@ -92,16 +121,7 @@ pub(crate) fn receive_descriptor(socket: BorrowedFd<'_>) -> nix::Result<Option<(
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let received = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
     let length = received.bytes;
-    let mut fds = Vec::new();
-    for message in received.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(raw) = message {
-            // SAFETY: the kernel has just made these descriptors for us.
-            fds.extend(
-                raw.into_iter()
-                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-            );
-        }
-    }
+    let mut fds = owned(received.cmsgs()?);
     match (length, fds.pop(), fds.is_empty()) {
         (0, None, _) => Ok(None),
         (1, Some(fd), true) => Ok(Some((byte[0], fd))),

@@ -34,6 +34,16 @@ pub(super) struct Streams {
 }
 
 impl Streams {
+    /// Pipes for stdout and stderr, which are captured, and an empty standard input.
+    ///
+    /// # Errors
+    /// When the caller has no descriptors left.
+    pub(super) fn captured() -> Result<([OwnedFd; 2], [OwnedFd; 3])> {
+        let ((stdout, program_stdout), (stderr, program_stderr)) = (output_pipe()?, output_pipe()?);
+        let program = [open_null()?, program_stdout, program_stderr];
+        Ok(([stdout, stderr], program))
+    }
+
     /// # Errors
     /// When a stream of the caller's would lead out of the cell.
     pub(super) fn new(plan: &Plan, passed: &[(i32, OwnedFd)], holds: bool) -> Result<Self> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{FilterPolicy, Resolved, hold_limits, instructions};
 use crate::child::{Content, Filter};
 use crate::launch::cgroup::CellCgroup;
-use crate::launch::{Launch, Role, idmap};
+use crate::launch::{Launch, Role, Seat, idmap};
 use crate::plan::{Fallback, Plan};
 use crate::probe::HostFacts;
 use crate::rootfs::Lease;
@@ -54,6 +54,25 @@ impl Frame {
             fallback,
             passed: Vec::new(),
             warnings,
+        })
+    }
+
+    /// That of an interpreter in another supervisor's cell, which has its limits and its filter.
+    ///
+    /// # Errors
+    /// The policy cannot be completed.
+    pub(super) fn in_seat(plan: Plan, filter: Option<FilterPolicy>, seat: &Seat) -> Result<Self> {
+        let unheld = seat.fallback().unheld();
+        let filter = filter.map(|policy| policy.without(unheld)).transpose()?;
+        Ok(Self {
+            plan: Rc::new(plan),
+            filter,
+            program: None,
+            mapped: Vec::new(),
+            cgroup: None,
+            fallback: Fallback::default(),
+            passed: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 

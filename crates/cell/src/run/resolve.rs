@@ -1,10 +1,11 @@
 //! A spec against this host: nothing is changed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{FilterPolicy, sockets};
-use crate::drivers::Driver;
+use crate::drivers::{self, Driver};
 use crate::plan::{Plan, ProgramRequest};
 use crate::probe::{Filters, HostFacts, HostNames, devices};
 use crate::rootfs::{Lease, Tree};
@@ -110,7 +111,10 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
                 program: interpreter.as_path().into(),
                 argv: driver.argv(&interpreter, args, memory, is_compiled),
                 channel: driver.has_channel(),
-                files: driver.files_for(code),
+                files: match spec.lasting {
+                    true => files_of_all(tree, driver.files_for(code)),
+                    false => driver.files_for(code),
+                },
             })
         }
         (Command::Exec { argv }, _) if !argv.is_empty() => Ok(ProgramRequest {
@@ -123,10 +127,21 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
             program: RawText::default(),
             argv: Vec::new(),
             channel: false,
-            files: Vec::new(),
+            files: files_of_all(tree, Vec::new()),
         }),
         _ => Err(SetupError::new(Step::Spec, "no program to execute").on("argv")),
     }
+}
+
+/// `own`, and the files of the drivers of all languages that `tree` has. A cell that lasts may get
+/// further interpreters, when nothing can be put below [`crate::drivers::DIRECTORY`] any more.
+fn files_of_all(tree: &Tree, own: Vec<(PathBuf, RawText)>) -> Vec<(PathBuf, RawText)> {
+    let mut all: BTreeMap<PathBuf, RawText> = own.into_iter().collect();
+    let lasting = drivers::TABLE.iter().map(|driver| driver.lasting());
+    for driver in lasting.filter(|driver| interpreter(tree, driver).is_ok()) {
+        all.extend(driver.files_for(&RawText::default()));
+    }
+    all.into_iter().collect()
 }
 
 /// The driver's interpreter inside `tree`.

@@ -39,7 +39,7 @@ pub(super) fn serve(socket: &OwnedFd, base: &Base) -> i32 {
     }
     let generation = u64::from_ne_bytes(number);
     let made = base
-        .request(r#"{"language":"python"}"#, false)
+        .request(r#"{"language":"python"}"#, true)
         .and_then(|(spec, _)| crate::run::resolve(&spec))
         .and_then(|resolved| StockCell::make(resolved, &base.preload, generation))
         .map_err(crate::hints::explain);

@@ -8,19 +8,21 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::inotify::{InitFlags, Inotify};
-use nix::sys::socket::{MsgFlags, recv};
 use serde_json::value::to_raw_value;
 
+use super::guests::Guests;
 use super::orders::{Order, Report};
 use super::processes::Processes;
 use crate::context::{Context, FileAnswer, Turned, Watches};
+use crate::launch::Seat;
+use crate::launch::process::receive;
 use crate::run::Outbox;
 use crate::supervise::{Asked, Control, ProcessNews, ProcessOrder};
 use record::error::{Result, SetupError, Step};
@@ -77,6 +79,7 @@ pub(super) struct Mailbox {
     /// Files whose changes are reported, and what tells of them.
     watches: RefCell<Option<Watches>>,
     processes: RefCell<Processes>,
+    pub(super) guests: Guests,
     inotify: OnceCell<Rc<Inotify>>,
 }
 
@@ -87,6 +90,8 @@ struct Arrived {
     /// Each with the bytes of its line.
     tasks: VecDeque<(Task, usize)>,
     bytes: usize,
+    /// They came with lines that are not complete, or are not taken yet.
+    sockets: VecDeque<OwnedFd>,
     closed: Option<Closed>,
 }
 
@@ -103,6 +108,7 @@ impl Mailbox {
             arrived: RefCell::default(),
             watches: RefCell::default(),
             processes: RefCell::default(),
+            guests: Guests::default(),
             inotify: OnceCell::new(),
         })
     }
@@ -261,8 +267,8 @@ impl Mailbox {
         let mut asked = None;
         let mut read = 0;
         while arrived.closed.is_none() && read < TURN {
-            let socket = self.socket.as_raw_fd();
-            match buffer.read(|room| recv(socket, room, MsgFlags::MSG_DONTWAIT)) {
+            let socket = self.socket.as_fd();
+            match buffer.read(|room| receive(socket, room, &mut arrived.sockets)) {
                 Ok([]) => arrived.closed = Some(Closed::Gone),
                 Ok(bytes) => {
                     read += bytes.len();
@@ -329,6 +335,10 @@ impl Mailbox {
             Order::Interrupt { execution, .. } | Order::Cancel { execution } => {
                 arrived.cancel(execution);
             }
+            Order::Admit => match arrived.sockets.pop_front() {
+                Some(socket) => self.guests.add(socket),
+                None => arrived.closed = Some(Closed::Garbage("no socket to admit".to_owned())),
+            },
             Order::Process { id, what } => {
                 let mut processes = self.processes.borrow_mut();
                 match arrived.makes_room(processes.waiting(), line.len()) {
@@ -428,6 +438,14 @@ impl Control for Mailbox {
                 Err(error) => self.process_news(ProcessNews::Failed(id, error)),
             }
         }
+    }
+
+    fn has_guests(&self) -> bool {
+        self.guests.wait()
+    }
+
+    fn seat_guests(&self, seat: &dyn Fn() -> Result<Seat>) {
+        self.guests.admit(seat);
     }
 
     fn process_news(&self, news: ProcessNews<'_>) {

@@ -5,6 +5,9 @@
 //!       └────────── orders, reports ─────┘
 //! ```
 //!
+//! A further interpreter in the same cell has a supervisor of its own, which the supervisor of the
+//! cell forks (`guests.rs`).
+//!
 //! Where interpreters are forked from a template, a process that keeps it is between the
 //! spawner and the supervisor.
 //!
@@ -12,6 +15,9 @@
 
 #[cfg(test)]
 mod carry_tests;
+#[cfg(test)]
+mod guest_tests;
+mod guests;
 #[cfg(test)]
 mod hostile_tests;
 mod keeper;

@@ -16,14 +16,15 @@
 //!                                   ◄────── answer {state, record}
 //!   describe, file, restart, resume,
 //!   checkpoint, restore, compare    ──────► between executions, in their order
+//!   admit + socket                  ──────► forks the supervisor of another interpreter
 //!   process {start, input, signal …} ─────► programs beside the interpreter
 //!                                   ◄────── process_output, process_ended …
 //!   end, or the socket's end        ──────► the cell ends
 //!                                   ◄────── ended
 //! ```
 //!
-//! `interrupt`, `cancel`, `stop` and `end` take effect at once; those of `process` wait for a running cell
-//! but not for an execution; every other order waits for the orders before it.
+//! `interrupt`, `cancel`, `stop` and `end` take effect at once; `admit` and those of
+//! `process` wait for a running cell but not for an execution; every other order waits for the orders before it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -70,6 +71,10 @@ pub enum Order {
     Restart,
     /// Lists the variables and what the cell uses.
     Describe,
+    /// Gives a further interpreter a place in the cell. Its supervisor, which begins with an `open`
+    /// of its own, gets the socket that comes with this line. It has no report; where there is no
+    /// place, that is the report of the `open`.
+    Admit,
     /// An order about a process beside the interpreter.
     Process {
         /// The number that the answer repeats.
@@ -138,6 +143,7 @@ impl Order {
             Self::Stop { id, .. } => ("stop", Some(*id)),
             Self::Restart => ("restart", None),
             Self::Describe => ("describe", None),
+            Self::Admit => ("admit", None),
             Self::Process { id, .. } => ("process", Some(*id)),
             Self::File { id, .. } => ("file", Some(*id)),
             Self::Checkpoint { id, .. } => ("checkpoint", Some(*id)),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::guests::Place;
 use super::mailbox::{Closed, Mailbox, Task};
 use super::processes::cell_ended;
 use super::{Base, Execute, FileOrder, Layout, Open, Order, Report};
@@ -25,12 +26,22 @@ const UNNAMED: &str = "main";
 /// The life of a supervisor: orders come from `socket`, whose end ends the cell. An
 /// interpreter can be forked from the template of `stock`.
 pub(super) fn serve(socket: OwnedFd, base: &Base, stock: Option<&Stock>) -> ! {
+    live(socket, base, stock, None)
+}
+
+/// The life of a supervisor whose interpreter is in another one's cell. It ends with that cell.
+pub(super) fn serve_in(socket: OwnedFd, base: &Base, place: Place<'_>) -> ! {
+    live(socket, base, None, Some(place))
+}
+
+fn live(socket: OwnedFd, base: &Base, stock: Option<&Stock>, place: Option<Place<'_>>) -> ! {
     let status = match (Mailbox::new(socket), BlockedSignals::block()) {
         (Ok(mailbox), Ok(signals)) => {
             Supervisor {
                 mailbox,
                 base,
                 stock,
+                place,
                 signals: &signals,
                 ahead: None,
                 opened: None,
@@ -48,6 +59,8 @@ struct Supervisor<'s> {
     mailbox: Mailbox,
     base: &'s Base,
     stock: Option<&'s Stock>,
+    /// The cell of another supervisor's for its interpreter.
+    place: Option<Place<'s>>,
     signals: &'s BlockedSignals,
     /// A blank cell, until it is known what it is for.
     ahead: Option<Ahead<'s>>,
@@ -76,6 +89,7 @@ impl<'s> Supervisor<'s> {
         }
         self.mailbox.check_processes(None);
         self.mailbox.refuse_process_orders(false, &cell_ended());
+        self.mailbox.guests.refuse(&cell_ended());
         self.mailbox.report(&Report::Ended { why });
         let until = Instant::now() + PATIENCE;
         while let Some(fd) = self.mailbox.writes() {
@@ -96,6 +110,9 @@ impl<'s> Supervisor<'s> {
                 None => {}
                 Some(Closed::Garbage(why)) => return Some(why),
                 Some(Closed::Ordered | Closed::Gone) => return None,
+            }
+            if self.place.is_some_and(|place| place.seat.is_gone()) {
+                return Some("the cell that it shared has ended".to_owned());
             }
             let mut until = self.opened.as_ref().and_then(Opened::ends_at);
             if let Some(task) = self.mailbox.next() {
@@ -118,7 +135,8 @@ impl<'s> Supervisor<'s> {
     fn rest(&mut self, until: Option<Instant>) -> Result<()> {
         let Some(Opened { context, .. }) = &mut self.opened else {
             self.mailbox.refuse_process_orders(false, &not_open());
-            return crate::supervise::wait(&self.mailbox, until);
+            self.mailbox.guests.refuse(&not_open());
+            return crate::supervise::wait(&self.mailbox, until, None);
         };
         if self.mailbox.has_process_orders() && context.cell().is_none() {
             let gone = SetupError::new(Step::Supervise, "no process with this number runs");
@@ -129,11 +147,18 @@ impl<'s> Supervisor<'s> {
                 self.mailbox.refuse_process_orders(false, &error);
             }
         }
+        if self.mailbox.guests.wait()
+            && context.cell().is_none()
+            && let Err(error) = context.prepare()
+        {
+            self.mailbox.guests.refuse(&error);
+        }
         let had_cell = context.cell().is_some();
         context.rest(&self.mailbox, until)?;
         if had_cell && context.cell().is_none() {
             // The cell could not be made: these orders do not try it again for ever.
             self.mailbox.refuse_process_orders(false, &cell_ended());
+            self.mailbox.guests.refuse(&cell_ended());
         }
         Ok(())
     }
@@ -166,11 +191,12 @@ impl<'s> Supervisor<'s> {
             Order::Compare { id, with } => self.compare(id, &with),
             Order::Remember => self.remember(),
             Order::Resume { id } => self.resume(id),
-            // These take effect when they arrive; the cell gets those about processes.
+            // These take effect when they arrive; the cell gets those about processes and guests.
             Order::Interrupt { .. }
             | Order::Cancel { .. }
             | Order::Stop { .. }
             | Order::Process { .. }
+            | Order::Admit
             | Order::End => Ok(()),
         };
         self.mailbox.task_is_over();
@@ -206,7 +232,15 @@ impl<'s> Supervisor<'s> {
         if open.blank {
             return self.open_blank(&spec, cancel);
         }
-        let mut context = Context::new(spec, cancel, self.ahead.take())?;
+        let mut context = match self.place {
+            None => {
+                if open.lasting {
+                    self.mailbox.guests.set_host(self.base, &spec);
+                }
+                Context::new(spec, cancel, self.ahead.take())?
+            }
+            Some(place) => Context::in_seat(place.spec(spec)?, cancel, place.seat)?,
+        };
         if open.fixed_layout {
             context.fix_layout();
         }

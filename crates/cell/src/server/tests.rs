@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -57,6 +57,10 @@ impl Front {
 
     pub(super) fn python(spawner: &Spawner) -> Tested<Self> {
         Self::open(spawner, json!({"language": "python"}), true)
+    }
+
+    pub(super) fn raw(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
 
     pub(super) fn order(&mut self, order: Value) -> Tested {
@@ -718,9 +722,10 @@ fn one_execution_has_the_same_record_in_a_context_and_by_itself() {
 }
 
 /// A front end whose supervisor has a blank cell for requests like `plain`.
-fn with_blank(spawner: &Spawner, plain: Value) -> Tested<Front> {
+/// A cell that lasts has files for other interpreters, so the blank one is made to last, too.
+fn with_blank(spawner: &Spawner, plain: Value, lasting: bool) -> Tested<Front> {
     let mut front = Front::new(spawner)?;
-    let open = json!({"request": plain, "lasting": false, "ready": false, "blank": true});
+    let open = json!({"request": plain, "lasting": lasting, "ready": false, "blank": true});
     front.order(json!({ "open": open }))?;
     front.report("opened")?;
     Ok(front)
@@ -747,7 +752,7 @@ fn any_program_of_the_plan_begins_in_a_blank_cell() {
             "files": [{"path": "in", "text": "file\n"}],
             "limits": {"wall": "20s"},
         });
-        let mut front = with_blank(&spawner, json!({"argv": ["true"]}))?;
+        let mut front = with_blank(&spawner, json!({"argv": ["true"]}), false)?;
         let blank = exec(&mut front, request.clone())?;
         assert_eq!(blank["record"]["start"], "blank", "{blank}");
         assert_eq!(text(&blank, "stdout"), "input hello\nfile\n1000\n");
@@ -767,7 +772,7 @@ fn code_and_contexts_begin_in_blank_cells() {
     alone(|| {
         let spawner = spawner()?;
         for lasting in [false, true] {
-            let mut front = with_blank(&spawner, json!({"language": "python"}))?;
+            let mut front = with_blank(&spawner, json!({"language": "python"}), lasting)?;
             let open = json!({"language": "python"});
             let open = json!({"request": open, "lasting": lasting, "ready": false});
             front.order(json!({ "open": open }))?;
@@ -789,7 +794,7 @@ fn a_request_of_another_plan_gets_a_cell_of_its_own() {
             json!({"argv": ["/bin/echo", "x"], "limits": {"memory": "64M"}}),
             json!({"argv": ["/bin/echo", "x"], "limits": {"tmp": {"size": "1M"}}}),
         ] {
-            let mut front = with_blank(&spawner, json!({"argv": ["true"]}))?;
+            let mut front = with_blank(&spawner, json!({"argv": ["true"]}), false)?;
             let answer = exec(&mut front, request)?;
             assert_eq!(text(&answer, "stdout"), "x\n", "{answer}");
             assert_eq!(answer["record"]["start"], "cold");
@@ -802,7 +807,7 @@ fn a_request_of_another_plan_gets_a_cell_of_its_own() {
 fn a_blank_cell_goes_with_its_front_end_and_may_be_lost() {
     alone(|| {
         let spawner = spawner()?;
-        let front = with_blank(&spawner, json!({"argv": ["true"]}))?;
+        let front = with_blank(&spawner, json!({"argv": ["true"]}), false)?;
         let supervisor = front.supervisor;
         let cell = below(supervisor);
         assert!(!cell.is_empty());
@@ -811,7 +816,7 @@ fn a_blank_cell_goes_with_its_front_end_and_may_be_lost() {
             !exists(supervisor) && !cell.iter().any(|pid| exists(*pid))
         })?;
         // One that was killed before there was a program is replaced.
-        let mut front = with_blank(&spawner, json!({"argv": ["true"]}))?;
+        let mut front = with_blank(&spawner, json!({"argv": ["true"]}), false)?;
         for pid in below(front.supervisor) {
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)?;
             until("the kill took effect", || !exists(pid))?;

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::processes::{ProcessNews, ProcessOrder};
+use crate::launch::Seat;
 use record::error::{Result, SetupError, Step};
 
 /// What is asked for about an execution that goes on.
@@ -39,18 +40,26 @@ pub(crate) trait Control {
     fn has_process_orders(&self) -> bool;
     /// The next of these orders for the cell with this id, and the number for its answer.
     fn next_process_order(&self, cell: &str) -> Option<(u64, ProcessOrder)>;
+    /// Whether another supervisor waits for a place in the cell.
+    fn has_guests(&self) -> bool;
+    /// Gives each of them one, or a reason why it gets none.
+    fn seat_guests(&self, seat: &dyn Fn() -> Result<Seat>);
     /// Takes news of these processes.
     fn process_news(&self, news: ProcessNews<'_>);
     /// Whether it can take more of their output.
     fn has_room(&self) -> bool;
 }
 
-/// Waits without a cell until `control` has work or orders, or `until`.
+/// Waits without a cell until `control` has work, orders or guests, `until`, or `end` is readable.
 ///
 /// # Errors
 /// poll(2) is impossible.
-pub(crate) fn wait(control: &dyn Control, until: Option<Instant>) -> Result<()> {
-    while !control.has_work() && !control.has_process_orders() {
+pub(crate) fn wait(
+    control: &dyn Control,
+    until: Option<Instant>,
+    end: Option<BorrowedFd<'_>>,
+) -> Result<()> {
+    while !control.has_work() && !control.has_process_orders() && !control.has_guests() {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             break;
@@ -71,15 +80,22 @@ pub(crate) fn wait(control: &dyn Control, until: Option<Instant>) -> Result<()> 
         let watches = control
             .watches()
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let fds = reads.into_iter().chain(writes).chain(watches);
+        let has_end = end.is_some();
+        let end = end.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let fds = end.into_iter().chain(reads).chain(writes).chain(watches);
         let mut fds: Vec<PollFd<'_>> = fds.collect();
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(SetupError::os(Step::Supervise, "poll", errno)),
         }
+        let first = fds.first().filter(|_| has_end);
+        let is_over = first.is_some_and(|fd| fd.any().unwrap_or(false));
         // Nothing executes, so nothing can be asked for about it.
         let _ = control.take();
         control.flush();
+        if is_over {
+            break;
+        }
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! Deadlines, and the end of a cell: a warning, then init's own killing and
 //! counting, then init itself.
 
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::sys::socket::{Shutdown, shutdown};
 
 use super::Grace;
 use super::evidence::Stop;
-use super::proc::used_so_far;
 use super::watch::{Phase, SETUP_DEADLINE, Watch};
 use crate::child::command::Command;
 use crate::launch::END_DEADLINE;
@@ -32,6 +33,7 @@ impl Watch<'_, '_> {
         if self.cell.lives() && !self.cell.check_processes(now) {
             let why = "the cell's init did not start a process".to_owned();
             self.end_for_good(Stop::Internal(why));
+            self.end_stuck_cell();
         }
         if self.repeat_at.is_some_and(|again| again <= now) {
             self.repeat_at = None;
@@ -49,6 +51,7 @@ impl Watch<'_, '_> {
                 let error = SetupError::new(step, message)
                     .hint("is a bind on a network file system that does not answer?");
                 self.cell.seen.failure = Some(error);
+                self.end_stuck_cell();
                 self.kill();
             }
             Phase::Running | Phase::Interrupted if self.is_cut_off => {
@@ -220,7 +223,7 @@ impl Watch<'_, '_> {
 
     fn order_end(&mut self, command: Command) {
         // In case init does not come to report what was used.
-        self.cell.seen.used_so_far = used_so_far(self.cell.running.init.pid);
+        self.cell.note_use();
         if self.cell.order(command) {
             self.enter(Phase::Counting, COUNT_DEADLINE);
         } else {
@@ -228,8 +231,25 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Kills init, and with it everything in its pid namespace.
+    /// Ends a cell whose init does not come back from starting a program for this supervisor: code
+    /// in the cell has stopped that program before it was executed. The cell's own supervisor ends
+    /// it in any case.
+    fn end_stuck_cell(&self) {
+        if self.cell.running.is_seat {
+            self.cell.running.init.kill();
+        }
+    }
+
+    /// Kills init, and with it everything in its pid namespace. In a cell of another supervisor's,
+    /// only the interpreter is killed, by init, when the seat's socket ends.
     pub(super) fn kill(&mut self) {
+        if self.cell.running.is_seat {
+            let report = self.cell.running.report.as_raw_fd();
+            // It can only have ended already.
+            let _ = shutdown(report, Shutdown::Both);
+            self.cell.phase = Phase::Over;
+            return;
+        }
         if let Some(cgroup) = &self.cell.running.cgroup {
             // One write for all, where forking outruns anything else.
             let _ = cgroup.kill();

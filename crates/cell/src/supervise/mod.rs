@@ -36,6 +36,7 @@ mod proc;
 mod processes;
 mod programs;
 pub(crate) mod results;
+mod seat;
 mod signals;
 pub(crate) mod turn;
 pub(crate) mod verdict;

@@ -140,6 +140,8 @@ pub enum Start {
     /// A cell whose interpreter had been forked from a preloaded template and waited
     /// for code.
     Forked,
+    /// The cell of another context, in which its interpreter was started.
+    Shared,
 }
 
 /// A template of a server, as it was when an interpreter was forked from it. Interpreters of

@@ -117,7 +117,8 @@ impl Hub {
 
     /// Cells that are in use, and their memory limits.
     pub(super) fn used(&self) -> (usize, u64) {
-        let is_used = |session: &&Session| !session.is_warm() && session.has_cell();
+        let has_own = |session: &Session| session.has_cell() && session.host.is_none();
+        let is_used = |session: &&Session| !session.is_warm() && has_own(session);
         let used = self.sessions.values().filter(is_used);
         used.fold((0, 0), |(cells, memory), session| {
             (cells + 1, memory.saturating_add(session.memory))
@@ -335,7 +336,7 @@ impl Hub {
     }
 }
 
-fn opening(lasts: bool, request: &Request) -> Open {
+pub(super) fn opening(lasts: bool, request: &Request) -> Open {
     Open {
         request: request.raw.clone(),
         lasting: lasts,
@@ -347,12 +348,12 @@ fn opening(lasts: bool, request: &Request) -> Open {
 /// The execution of `run`. A cell that was made for it has its code and arguments.
 fn execution(request: Request, start: Start, events: bool) -> Execute {
     let (wall_ms, grace_ms) = match start {
-        Start::Cold | Start::Blank => (None, None),
+        Start::Cold | Start::Blank | Start::Shared => (None, None),
         Start::Ready | Start::Forked => request.times(),
     };
     let own = request.parsed;
     let (code, name, args) = match start {
-        Start::Cold | Start::Blank => (None, None, Vec::new()),
+        Start::Cold | Start::Blank | Start::Shared => (None, None, Vec::new()),
         Start::Ready | Start::Forked => (own.code, own.name, own.args.unwrap_or_default()),
     };
     Execute {

@@ -103,6 +103,7 @@ impl Hub {
     /// `context.fork`
     pub(super) fn fork(&mut self, caller: &Caller, params: &ContextFork) -> Result<(), Failure> {
         let link = self.find(caller, &params.context)?.link;
+        self.refuse_if_shared("forked", &params.context, link)?;
         if !self.has_like(link) {
             return Err(unlike("forked", &params.context));
         }
@@ -122,6 +123,8 @@ impl Hub {
         caller: &Caller,
         params: &ContextName,
     ) -> Result<(), Failure> {
+        let link = self.find(caller, &params.context)?.link;
+        self.refuse_if_shared("carried", &params.context, link)?;
         let carry = Carry::Checkpoint { branches: None };
         self.assign(caller, &params.context, |_| Work::Carry(carry))
     }
@@ -132,6 +135,8 @@ impl Hub {
         caller: &Caller,
         params: &ContextRewind,
     ) -> Result<(), Failure> {
+        let link = self.find(caller, &params.context)?.link;
+        self.refuse_if_shared("rewound", &params.context, link)?;
         let carry = Carry::Rewind(params.checkpoint);
         self.assign(caller, &params.context, |_| Work::Carry(carry))
     }

@@ -121,6 +121,15 @@ impl Hub {
             None => self.new_name(self.party_of(caller.client)),
             Some(name) => self.check_name(self.party_of(caller.client), name)?,
         };
+        let asked = [
+            ("branches", params.branches),
+            ("replay", params.replay),
+            ("suspend_after", params.suspend_after.is_some()),
+        ];
+        let host = match &params.cell_of {
+            None => None,
+            Some(host) => Some(self.host_for(caller, host, asked, &request)?),
+        };
         let creation = Creation {
             name,
             label: params.label,
@@ -132,7 +141,10 @@ impl Hub {
             branching,
             from: None,
         };
-        self.enqueue_context(caller, request, creation)
+        match host {
+            Some(host) => self.join(caller, host, &request, &creation),
+            None => self.enqueue_context(caller, request, creation),
+        }
     }
 
     /// The party of a client.
@@ -379,6 +391,7 @@ impl Hub {
             },
             idle_limit_ms: millis(Bound(Some(context.idle_limit))).unwrap_or(0),
             keep: context.keep,
+            cell_of: session.and_then(|session| self.name_of_host(session)),
             suspended_bytes: session
                 .and_then(|session| session.suspension.as_ref())
                 .map(|held| held.complete.bytes),
@@ -439,8 +452,7 @@ impl Hub {
     /// `None` while it has something to do.
     fn idle_end(&self, context: &Context) -> Option<Instant> {
         let session = self.sessions.get(&context.link)?;
-        let is_idle = session.current.is_none() && session.waiting.is_empty();
-        let is_idle = is_idle && !session.processes.are_listened_to();
+        let is_idle = session.is_idle() && !self.has_busy_guests(session);
         is_idle.then(|| context.used + context.idle_limit)
     }
 
@@ -456,12 +468,15 @@ impl Hub {
     /// The context of a session has nothing more to do for now.
     pub(super) fn touch_session(&mut self, link: LinkId) {
         let session = self.sessions.get(&link);
-        let Some(Kind::Context(key)) = session.map(|session| &session.kind) else {
+        let Some((Kind::Context(key), host)) = session.map(|own| (&own.kind, own.host)) else {
             return;
         };
         if let Some(context) = self.contexts.get_mut(key) {
             context.used = self.now;
             context.suspend_at = context.suspend_after.map(|after| self.now + after);
+        }
+        if let Some(host) = host {
+            self.touch_session(host);
         }
     }
 }

@@ -7,6 +7,7 @@ mod client;
 mod clock;
 mod contexts;
 mod files;
+mod guests;
 mod metrics;
 mod pool;
 mod processes;
@@ -63,6 +64,9 @@ pub enum Action {
     /// Have a supervisor made that can fork a template: that with this number, or the
     /// newest.
     SpawnForking(LinkId, Option<u64>),
+    /// Have a supervisor made for another interpreter in a cell: that of the second supervisor,
+    /// which gets [`Hub::admission`] with one end of the connection.
+    Admit(LinkId, LinkId),
     /// Write a line to a supervisor.
     Order(LinkId, String),
     /// Tell a supervisor that no order follows. Its cell ends, then its connection.

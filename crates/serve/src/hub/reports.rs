@@ -127,6 +127,7 @@ impl Hub {
                 let Some(context) = session.kind.context().map(str::to_owned) else {
                     return;
                 };
+                self.end_guests(link);
                 let (state, why) = RESTARTED;
                 let why = Some(why.to_owned());
                 let restarted = Restarted {
@@ -192,8 +193,12 @@ impl Hub {
         let Some(session) = self.sessions.get(&link) else {
             return;
         };
-        let start = session.start;
-        match session.kind.clone() {
+        let (start, kind) = (session.start, session.kind.clone());
+        if state == State::Lost {
+            // Its next interpreter gets a new cell.
+            self.end_guests(link);
+        }
+        match kind {
             Kind::Context(key) => self.answer_current(link, |hub, caller| {
                 let executed = Executed {
                     context: key.name,

@@ -55,6 +55,10 @@ pub(super) struct Session {
     pub(super) phase: Phase,
     /// The state that it goes on from when it has something to do.
     pub(super) suspension: Option<Suspension>,
+    /// The session whose cell its interpreter is in, if that is not its own.
+    pub(super) host: Option<LinkId>,
+    /// The sessions of other interpreters in its cell.
+    pub(super) guests: Vec<LinkId>,
     /// Why its state is that of the checkpoint from which it began.
     pub(super) restored: Option<String>,
     /// Its checkpoints; `None` until they are complete.
@@ -206,6 +210,8 @@ impl Session {
             template: None,
             phase: Phase::Active,
             suspension: None,
+            host: None,
+            guests: Vec::new(),
             restored: None,
             checkpoints: BTreeMap::new(),
             processes: Processes::default(),
@@ -219,6 +225,12 @@ impl Session {
 
     pub(super) fn is_run(&self) -> bool {
         self.kind == Kind::Run
+    }
+
+    /// Whether it has nothing to do.
+    pub(super) fn is_idle(&self) -> bool {
+        let is_busy = self.current.is_some() || !self.waiting.is_empty();
+        !is_busy && !self.processes.are_listened_to()
     }
 
     /// Whether it has a cell, or gets one now.
@@ -282,10 +294,12 @@ impl Hub {
     pub(super) fn begin(&mut self, session: Session) -> LinkId {
         self.next_link += 1;
         let link = self.next_link;
-        self.actions.push_back(match session.forks() {
-            true => Action::SpawnForking(link, session.template),
-            false => Action::Spawn(link),
-        });
+        self.actions
+            .push_back(match (session.host, session.forks()) {
+                (Some(host), _) => Action::Admit(link, host),
+                (None, true) => Action::SpawnForking(link, session.template),
+                (None, false) => Action::Spawn(link),
+            });
         self.sessions.insert(link, session);
         link
     }
@@ -483,6 +497,10 @@ impl Hub {
             return;
         }
         session.ending = true;
+        self.end_guests(link);
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return;
+        };
         match session.phase {
             Phase::Active => {}
             // That has been ordered already.
@@ -526,9 +544,11 @@ impl Hub {
         if self.is_left(link, why) {
             return;
         }
+        self.end_guests(link);
         let Some(mut session) = self.sessions.remove(&link) else {
             return;
         };
+        self.leave_host(link, session.host);
         let held = session.suspension.iter().map(|held| held.number);
         let checkpoints: Vec<u64> = session.checkpoints.keys().copied().chain(held).collect();
         for number in checkpoints {

@@ -30,6 +30,7 @@ impl Hub {
     /// `context.suspend`
     pub(super) fn suspend(&mut self, caller: &Caller, params: &ContextName) -> Result<(), Failure> {
         let link = self.find(caller, &params.context)?.link;
+        self.refuse_if_shared("suspended", &params.context, link)?;
         let session = self.sessions.get(&link);
         let held = session.and_then(|session| session.suspension.as_ref());
         if let Some(held) = held
@@ -317,6 +318,7 @@ impl Hub {
                 continue;
             };
             let is_idle = session.current.is_none() && session.waiting.is_empty();
+            let is_idle = is_idle && session.guests.is_empty();
             if is_like && is_idle && session.phase == Phase::Active && !session.ending {
                 session.push(None, Work::Carry(Carry::Suspend));
                 self.pump(link);

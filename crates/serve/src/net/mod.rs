@@ -11,6 +11,7 @@ mod peer;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -253,6 +254,25 @@ impl Server<'_> {
         }
     }
 
+    /// The same for a supervisor that the one of `host` forks, for another interpreter in its cell.
+    fn admit_to(&mut self, id: LinkId, host: LinkId, now: Instant) {
+        let Some(link) = self.links.get_mut(&host) else {
+            return self
+                .hub
+                .link_gone(id, "the cell that it was to share has ended");
+        };
+        let pair = UnixStream::pair().and_then(|(ours, theirs)| {
+            ours.set_nonblocking(true)?;
+            Ok((OwnedFd::from(ours), OwnedFd::from(theirs)))
+        });
+        let made = pair.map_err(|e| SetupError::io(Step::Clone, "socketpair", &e));
+        let made = made.map(|(ours, theirs)| {
+            link.push_with(&Hub::admission(), theirs, now);
+            ours
+        });
+        self.link(id, made, now);
+    }
+
     /// The same for a supervisor that can fork this template, or the newest.
     fn link_forking(&mut self, id: LinkId, template: Option<u64>, now: Instant) {
         let made = match (&self.doors.templates, template) {
@@ -289,6 +309,7 @@ impl Server<'_> {
                 }
                 Action::Spawn(link) => self.link(link, (self.doors.supervisor)(), now),
                 Action::SpawnForking(link, template) => self.link_forking(link, template, now),
+                Action::Admit(link, host) => self.admit_to(link, host, now),
                 Action::Order(link, order) => {
                     if let Some(link) = self.links.get_mut(&link) {
                         link.outbox.push_line(&order, now);

@@ -170,6 +170,8 @@ pub enum Start {
     Forked,
     /// It waited in the pool, without a program.
     Blank,
+    /// It is that of another context.
+    Shared,
 }
 
 impl From<record::Start> for Start {
@@ -179,6 +181,7 @@ impl From<record::Start> for Start {
             record::Start::Blank => Self::Blank,
             record::Start::Ready => Self::Ready,
             record::Start::Forked => Self::Forked,
+            record::Start::Shared => Self::Shared,
         }
     }
 }
@@ -304,6 +307,9 @@ pub struct ContextInfo {
     pub idle_limit_ms: u64,
     /// Whether it goes on existing without its client.
     pub keep: bool,
+    /// The context whose cell it shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell_of: Option<String>,
     /// While it is suspended: bytes of its memory and files on the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_bytes: Option<u64>,

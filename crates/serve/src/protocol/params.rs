@@ -69,6 +69,11 @@ pub struct ContextCreate {
     /// `branches`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replay: bool,
+    /// A context whose cell it is to share: its files, limits, network and processes, but not its
+    /// interpreter. The request then has only a language and an environment. It ends with that
+    /// cell. Such contexts are not forked, rewound, suspended or carried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell_of: Option<String>,
 }
 
 /// What `context.run` takes.

@@ -24,6 +24,11 @@
 //!      … or puts it into words      ◄────── REFUSED {number, step, call, errno, item}
 //!   SIGNAL {process, number}        ──────► sends that signal to the process's group
 //!   …                               ◄────── EXITED  {number, status}
+//!   SEAT + socket                   ──────► obeys that socket as well
+//!      … over which another supervisor sends
+//!   INTERPRETER + parcel, streams, channel ► vfork and exec of another interpreter
+//!   watches it                      ◄────── STARTED, or FAILED; at its end, ENDED
+//!   …
 //!   FREEZE                          ──────► stops all processes
 //!   looks at the files              ◄────── FROZEN
 //!   THAW                            ──────► lets them go on

@@ -50,8 +50,8 @@ pub struct CellCgroup {
     /// `None` when it could not be made, and after the removal.
     janitor: Option<Survivor>,
     removed: bool,
-    /// Marks the cell's supervisor as alive for sweeps.
-    _lock: Flock<File>,
+    /// Marks the cell's supervisor as alive for sweeps. Another supervisor's view has none.
+    _lock: Option<Flock<File>>,
 }
 
 /// What a cell used. A value is `None` where its controller is not enabled, or the
@@ -146,8 +146,38 @@ impl CellCgroup {
             cpu_stat,
             janitor,
             removed: false,
-            _lock: lock,
+            _lock: Some(lock),
         })
+    }
+
+    /// A view for another supervisor of the same cell. Dropping it has no effect on the cgroup.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub(crate) fn view(&self) -> Result<Self> {
+        let failed = |e: io::Error| SetupError::io(Step::Cgroup, "dup", &e);
+        Ok(Self {
+            parent: self.parent.try_clone()?,
+            dir: self.dir.try_clone()?,
+            name: self.name.clone(),
+            below: self.below.clone(),
+            source: self.source,
+            controllers: self.controllers.clone(),
+            held: self.held,
+            enclosing: Enclosing::above(&self.parent),
+            enforced: self.enforced,
+            unenforced: self.unenforced.clone(),
+            cpu_stat: self.cpu_stat.try_clone().map_err(failed)?,
+            janitor: None,
+            removed: true,
+            _lock: None,
+        })
+    }
+
+    /// Its descriptors.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let own = [self.parent.as_fd(), self.dir.as_fd(), self.cpu_stat.as_fd()];
+        own.into_iter().chain(self.enclosing.descriptors())
     }
 
     /// The directory, for `CLONE_INTO_CGROUP`. Every copy that a child gets must
@@ -297,7 +327,10 @@ impl CellCgroup {
     /// # Errors
     /// `ETIMEDOUT` when a process cannot be killed for now.
     pub fn remove(mut self) -> Result<()> {
-        self.dispose()
+        match self.removed {
+            true => Ok(()),
+            false => self.dispose(),
+        }
     }
 
     fn dispose(&mut self) -> Result<()> {

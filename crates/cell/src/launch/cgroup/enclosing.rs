@@ -4,6 +4,7 @@
 //! acts, the kernel counts that where the limit is, so the counters are read
 //! before and after.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use super::CgroupLimits;
@@ -45,6 +46,11 @@ pub struct Acted {
 }
 
 impl Enclosing {
+    /// Descriptors of their directories.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(|level| level.dir.as_fd())
+    }
+
     /// The limited cgroups from `parent` up to the root that is visible.
     pub(super) fn above(parent: &Dir) -> Self {
         let mut levels = Vec::new();

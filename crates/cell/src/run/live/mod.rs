@@ -33,6 +33,9 @@ use record::{FileChange, Record, Start};
 pub(crate) use driver::{Code, code_of};
 pub(crate) use start::From;
 
+/// What records of several interpreters in one cell say.
+const SHARED: &str = "the cell has had other interpreters: its use, connections and changes of files in this time may be theirs";
+
 /// A cell that was started for a spec. Dropping it ends the cell.
 pub(crate) struct Live<'a> {
     pub(crate) cell: Cell<'a>,
@@ -163,6 +166,7 @@ impl<'a> Live<'a> {
             control,
         })?;
         execution.between.add(between);
+        warnings.extend(cell.is_shared().then(|| SHARED.to_owned()));
         let on_file = |file: &FileChange| {
             if let Some(emitter) = &emitter {
                 emitter.file(file);
@@ -247,6 +251,28 @@ impl<'a> Live<'a> {
                 ..Remains::of(&facts.plan, scratch)
             }),
         })
+    }
+
+    /// Notes what is in the workspace of a cell that had it before this interpreter.
+    ///
+    /// # Errors
+    /// Watching is impossible.
+    fn look_around(&mut self) -> Result<()> {
+        self.cell.settle()?;
+        let collection = Collection {
+            plan: &self.facts.plan,
+            scratch: &[],
+            began_ns: sys::process::monotonic_ns(),
+            was_set_up: true,
+            out: None,
+            code_file: None,
+            kept: &[],
+            lowers: &self.lowers,
+            report: &|_| {},
+        };
+        let (cell, baseline) = (&mut self.cell, &mut self.baseline);
+        gather_alive(cell, &collection, baseline, &mut self.warnings);
+        Ok(())
     }
 
     /// Sets what the workspace contains before the next execution.

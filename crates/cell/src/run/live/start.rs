@@ -1,4 +1,5 @@
-//! How a cell is started for a spec: in one go, in a blank cell, or forked from a template.
+//! How a cell is started for a spec: in one go, in a blank cell, forked from a template, or as a
+//! further interpreter in the cell of another supervisor's.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -7,7 +8,7 @@ use std::rc::Rc;
 
 use super::{Facts, Live};
 use crate::drivers::Driver;
-use crate::launch::Launch;
+use crate::launch::{Launch, Seat};
 use crate::run::ahead::{Ahead, Frame};
 use crate::run::{Info, Resolved};
 use crate::spec::Spec;
@@ -35,6 +36,8 @@ pub(crate) enum From<'a> {
         /// Whether an execution waits for the cell.
         is_awaited: bool,
     },
+    /// All but the interpreter, which is started in the cell of another supervisor's.
+    Seat(&'a Seat),
 }
 
 impl<'a> Live<'a> {
@@ -74,6 +77,13 @@ impl<'a> Live<'a> {
                 let denials = denials(&ahead.frame, driver);
                 ahead.begin(plan, &inputs, denials, cancel)?
             }
+            From::Seat(seat) => {
+                let frame = Frame::in_seat(plan, filter, seat)?;
+                let denials = denials(&frame, driver);
+                let plan = Rc::clone(&frame.plan);
+                let cell = Cell::start_in(seat, plan, &inputs, denials, cancel)?;
+                (cell, frame)
+            }
             From::Nothing | From::Blank(_) | From::Template { .. } => {
                 let mut frame = Frame::of(plan, filter)?;
                 frame.passed = passed;
@@ -91,11 +101,13 @@ impl<'a> Live<'a> {
                         let launch = frame.launch(Vec::new(), stages);
                         start_in_blank(launch, &inputs, denials, cancel, info)
                     }
-                    From::Nothing | From::Ahead(_) if !frame.plan.program.exists() => {
+                    From::Nothing | From::Ahead(_) | From::Seat(_)
+                        if !frame.plan.program.exists() =>
+                    {
                         let launch = frame.launch(Vec::new(), stages);
                         start_in_blank(launch, &inputs, denials, cancel, None)
                     }
-                    From::Nothing | From::Ahead(_) => {
+                    From::Nothing | From::Ahead(_) | From::Seat(_) => {
                         Cell::start(frame.launch(inputs, stages), denials, cancel)
                     }
                 };
@@ -113,7 +125,7 @@ impl<'a> Live<'a> {
         } = frame;
         warnings.extend(of_limits);
         warnings.extend(left_out);
-        Ok(Self {
+        let mut live = Self {
             cell,
             facts: Facts {
                 spec,
@@ -129,7 +141,11 @@ impl<'a> Live<'a> {
             lease,
             info,
             lowers: RefCell::new(lowers),
-        })
+        };
+        if live.cell.parts().0.is_seat {
+            live.look_around()?;
+        }
+        Ok(live)
     }
 }
 

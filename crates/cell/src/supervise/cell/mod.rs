@@ -24,7 +24,7 @@ use crate::supervise::capture::Capture;
 use crate::supervise::evidence::Stop;
 use crate::supervise::meter::{InUse, Meter};
 use crate::supervise::network::CellBroker;
-use crate::supervise::proc::{ProcFiles, descendants};
+use crate::supervise::proc::{ProcFiles, descendants, used_so_far};
 use crate::supervise::processes::Processes;
 use crate::supervise::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
 use crate::supervise::{
@@ -80,6 +80,8 @@ pub struct Cell<'a> {
     pub(in crate::supervise) broker: Option<CellBroker>,
     /// Processes beside the program.
     pub(in crate::supervise) processes: Processes,
+    /// Whether others have had a seat in the cell.
+    pub(in crate::supervise) had_seats: std::cell::Cell<bool>,
     /// What has happened since the last execution.
     pub(in crate::supervise) between: Between,
     /// Whether the plan is that of the program; a blank cell gets that later.
@@ -103,7 +105,18 @@ impl<'a> Cell<'a> {
         let plan = Rc::clone(&start.plan);
         let has_program = !start.holds;
         let running = launch(start)?;
-        Ok(Self {
+        Ok(Self::of(running, plan, denials, cancel, has_program))
+    }
+
+    /// A cell whose program is being started.
+    pub(in crate::supervise) fn of(
+        running: Running,
+        plan: Rc<Plan>,
+        denials: Denials,
+        cancel: Cancel<'a>,
+        has_program: bool,
+    ) -> Self {
+        Self {
             meter: Meter::new(&running, &plan),
             plan,
             cancel,
@@ -122,6 +135,7 @@ impl<'a> Cell<'a> {
             sockets: Vec::new(),
             broker: None,
             processes: Processes::default(),
+            had_seats: std::cell::Cell::new(false),
             between: Between::default(),
             has_program,
             phase: Phase::SetUp,
@@ -131,7 +145,7 @@ impl<'a> Cell<'a> {
             was_interrupted: false,
             seen: Observed::default(),
             running,
-        })
+        }
     }
 
     /// Has the cell do one piece of work. A cell that ends before ends the execution.
@@ -198,6 +212,11 @@ impl<'a> Cell<'a> {
         self.was_interrupted
     }
 
+    /// Whether the cell has, or had, other interpreters than this one.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.running.is_seat || self.had_seats.get()
+    }
+
     /// Whether the program runs, and can do more work.
     pub(crate) fn lives(&self) -> bool {
         matches!(self.phase, Phase::Running | Phase::Interrupted)
@@ -225,6 +244,11 @@ impl<'a> Cell<'a> {
         Some((init, program, own))
     }
 
+    /// Notes what was used, as seen from outside.
+    pub(in crate::supervise) fn note_use(&mut self) {
+        self.seen.used_so_far = used_so_far(self.running.init.pid);
+    }
+
     /// What the cell uses now.
     pub(crate) fn in_use(&mut self) -> InUse {
         let cgroup = self.running.cgroup.as_ref();
@@ -233,7 +257,7 @@ impl<'a> Cell<'a> {
 
     /// Notes that its interpreter was started ahead of its next execution.
     pub(crate) fn note_ready(&mut self) {
-        if self.running.start != Start::Forked {
+        if !matches!(self.running.start, Start::Forked | Start::Shared) {
             self.running.start = Start::Ready;
         }
     }

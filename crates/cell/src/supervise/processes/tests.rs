@@ -44,6 +44,12 @@ impl Control for Listener {
         None
     }
 
+    fn has_guests(&self) -> bool {
+        false
+    }
+
+    fn seat_guests(&self, _seat: &dyn Fn() -> Result<crate::launch::Seat>) {}
+
     fn process_news(&self, news: ProcessNews<'_>) {
         self.0.borrow_mut().push(format!("{news:?}"));
     }

@@ -55,6 +55,12 @@ impl Watch<'_, '_> {
             }
             Message::Exited { number, status } => self.cell.processes.exited(number, status),
             Message::Frozen => self.cell.is_frozen = true,
+            Message::Ended { status, .. } if self.cell.running.is_seat => {
+                self.cell.seen.status = Some(status);
+                self.execution.ended_ns = monotonic_ns();
+                self.cell.note_use();
+                self.cell.phase = Phase::Over;
+            }
             Message::Ended { status, usage } => {
                 self.cell.seen.status = Some(status);
                 self.cell.seen.reaped = Some(usage);

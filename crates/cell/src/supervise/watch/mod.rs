@@ -175,6 +175,9 @@ impl Watch<'_, '_> {
             self.cell.order_process(order, what);
         }
         self.cell.processes.report(control);
+        if self.cell.lives() && control.has_guests() {
+            control.seat_guests(&|| self.cell.seat());
+        }
     }
 
     /// Whether the execution has ended. In a cell that is to go on, it ends with the

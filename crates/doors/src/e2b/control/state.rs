@@ -70,16 +70,16 @@ pub(in crate::e2b) async fn wake(guarded: &Guarded, sandbox: &Arc<Sandbox>) -> R
 async fn suspend(guarded: &Guarded, sandbox: &Sandbox) -> Result<(), Failure> {
     let mut client = guarded.client(sandbox.party)?;
     let main = &sandbox.main;
+    for context in sandbox.contexts() {
+        if context.id != *main {
+            // A cell with several interpreters cannot be suspended.
+            delete(&mut client, &context.id).await?;
+        }
+    }
     client
         .ask("context.suspend", &json!({"context": main}))
         .await?;
     sandbox.set_paused(true);
-    for context in sandbox.contexts() {
-        if context.id != *main {
-            // The state is safe already, even if this cell stays.
-            let _ = delete(&mut client, &context.id).await;
-        }
-    }
     Ok(())
 }
 
@@ -146,6 +146,10 @@ fn carried(failure: Failure) -> Failure {
                     .to_owned(),
             )
             .filter(|_| failure.message.contains("laid out at random"))
+            .or_else(|| {
+                let is_shared = failure.message.contains("several interpreters");
+                is_shared.then(|| "remove the sandbox's other contexts first".to_owned())
+            })
             .or(failure.hint),
             ..failure
         },

@@ -33,7 +33,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Makes the cell of a context that has none.
+    /// Starts the interpreter of a context that has none: in the sandbox's cell, if the cell's
+    /// rootfs has the language, and else in a cell of its own.
     ///
     /// # Errors
     /// Those of `context.create`; the sandbox is gone.
@@ -42,21 +43,53 @@ impl Sandbox {
         client: &mut Client,
         context: &CodeContext,
     ) -> Result<(), Failure> {
+        let has_own_cell = context.id == self.main;
+        let opened = match self.start(client, context, !has_own_cell).await {
+            Err(failure) if !has_own_cell && failure.code == Code::NotFound => {
+                // The sandbox's cell is not made yet, or was lost.
+                let main = self.context(|own| own.id == self.main);
+                let main = main.ok_or_else(|| gone(&self.id))?;
+                self.start(client, &main, false).await?;
+                self.start(client, context, true).await
+            }
+            opened => opened,
+        };
+        match opened {
+            Err(failure) if !has_own_cell && failure.message.contains("in the rootfs") => {
+                self.start(client, context, false).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Makes a context of the hub, in the sandbox's cell where it is `shared`.
+    async fn start(
+        &self,
+        client: &mut Client,
+        context: &CodeContext,
+        shared: bool,
+    ) -> Result<(), Failure> {
         let creation = &self.creation;
         let mut request = json!({"language": context.language});
         if !creation.envs.is_empty() {
             request["env"] = json!(creation.envs);
         }
-        if let Some(network) = &creation.network {
+        if let (Some(network), false) = (&creation.network, shared) {
             request["network"] = network.clone();
         }
-        let params = json!({
+        let mut params = json!({
             "request": request,
             "context": context.id,
             "label": LABEL,
             "keep": true,
-            "branches": creation.branches && context.language == "python",
         });
+        match shared {
+            true => params["cell_of"] = json!(self.main),
+            false => {
+                let branches = creation.branches && context.language == "python";
+                params["branches"] = json!(branches);
+            }
+        }
         match client.ask("context.create", &params).await {
             // Another request has made it meanwhile.
             Err(failure) if is_there_already(&failure) => return Ok(()),

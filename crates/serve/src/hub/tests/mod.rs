@@ -2,6 +2,7 @@
 
 mod branches;
 mod calls;
+mod guests;
 mod model;
 mod processes;
 mod replay;
@@ -230,6 +231,9 @@ impl World {
                 }
                 Action::HangUp(client) => drop(self.hung_up.insert(client)),
                 Action::Spawn(link) => assert!(self.alive.insert(link)),
+                Action::Admit(link, host) => {
+                    assert!(self.alive.contains(&host) && self.alive.insert(link));
+                }
                 Action::SpawnForking(link, template) => {
                     assert!(self.alive.insert(link));
                     let template = template.unwrap_or(self.template);
@@ -327,7 +331,7 @@ impl World {
                 self.processes.push((link, what));
                 ("process", report)
             }
-            Order::End => ("end", None),
+            Order::Admit | Order::End => ("end", None),
             Order::Checkpoint { id, to, .. } => {
                 let left_out = BTreeMap::new();
                 if !self.refused.contains("checkpoint") {

@@ -28,6 +28,10 @@ pub(super) struct Create {
     /// again what the context has executed.
     #[serde(default)]
     forkable: bool,
+    /// A context whose files and processes it shares, in the same cell and within the same limits.
+    /// Each has variables of its own. It ends with that context, and neither can be forked.
+    #[serde(default)]
+    shares_with: Option<String>,
 }
 
 /// A context.
@@ -134,6 +138,9 @@ pub(super) fn create(create: Create) -> Result<Begun, String> {
             _ => "replay",
         };
         params[way] = true.into();
+    }
+    if let Some(host) = create.shares_with {
+        params["cell_of"] = host.into();
     }
     Ok(begun("context.create", params, |result, _| {
         let made: Made = serde_json::from_str(result)?;

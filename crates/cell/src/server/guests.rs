@@ -1,0 +1,168 @@
+//! Further interpreters in a supervisor's cell.
+//!
+//! Each gets a supervisor of its own, so that executions in them go on at once. It is forked from
+//! the supervisor of the cell, whose spec and descriptors it needs, and which belongs to the same
+//! client.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{MsgFlags, send};
+use nix::sys::wait::waitpid;
+
+use super::orders::Report;
+use super::{Base, supervisor};
+use crate::launch::Seat;
+use crate::launch::process::fork_with;
+use crate::spec::{Command, RootfsRef, Spec};
+use record::error::{Result, SetupError, Step};
+
+/// Supervisors that wait for a place in the cell.
+#[derive(Default)]
+pub(super) struct Guests {
+    /// Their sockets.
+    waiting: RefCell<VecDeque<OwnedFd>>,
+    host: RefCell<Option<Host>>,
+}
+
+/// What their cell was made with.
+struct Host {
+    base: Base,
+    spec: Spec,
+}
+
+/// A cell in which a supervisor starts interpreters, though it is another one's.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'s> {
+    pub(super) seat: &'s Seat,
+    /// What the cell was made with.
+    host: &'s Spec,
+}
+
+impl Place<'_> {
+    /// The cell's rootfs. Which one is the usual one depends on the language.
+    fn rootfs(&self) -> RootfsRef {
+        let label = &self.seat.plan.rootfs;
+        match &self.host.rootfs {
+            RootfsRef::Auto if label == "host" => RootfsRef::Host,
+            RootfsRef::Auto => {
+                let name = label
+                    .split_once('@')
+                    .map_or(label.as_str(), |(name, _)| name);
+                RootfsRef::Named(name.to_owned())
+            }
+            named => named.clone(),
+        }
+    }
+
+    /// The spec of an interpreter in this cell: its language and environment are those of `own`,
+    /// all else is the cell's.
+    ///
+    /// # Errors
+    /// It is not for code.
+    pub(super) fn spec(&self, own: Spec) -> Result<Spec> {
+        let Command::Run { .. } = own.command else {
+            let message = "a context in the cell of another one wants a language";
+            return Err(SetupError::new(Step::Spec, message).on("language"));
+        };
+        Ok(Spec {
+            command: own.command,
+            env: own.env,
+            env_clear: own.env_clear,
+            env_unset: own.env_unset,
+            rootfs: self.rootfs(),
+            files: Vec::new(),
+            files_from: None,
+            lasting: true,
+            ..self.host.clone()
+        })
+    }
+}
+
+impl Guests {
+    /// Notes what the cell is made with.
+    pub(super) fn set_host(&self, base: &Base, spec: &Spec) {
+        let (base, spec) = (base.clone(), spec.clone());
+        *self.host.borrow_mut() = Some(Host { base, spec });
+    }
+
+    pub(super) fn add(&self, socket: OwnedFd) {
+        self.waiting.borrow_mut().push_back(socket);
+    }
+
+    pub(super) fn wait(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// Tells all that wait why they get no place.
+    pub(super) fn refuse(&self, error: &SetupError) {
+        for socket in self.waiting.borrow_mut().drain(..) {
+            refuse(&socket, error.clone());
+        }
+    }
+
+    /// Forks the supervisors that wait, each with a seat of its own.
+    pub(super) fn admit(&self, seat: &dyn Fn() -> Result<Seat>) {
+        let host = self.host.borrow();
+        let Some(Host { base, spec }) = &*host else {
+            return;
+        };
+        // A figure of memory may be being read by a thread, which ends soon.
+        while sys::process::has_one_thread().unwrap_or(true)
+            && let Some(socket) = self.next()
+        {
+            let admitted = seat().and_then(|seat| {
+                let place = Place {
+                    seat: &seat,
+                    host: spec,
+                };
+                fork(&socket, base, place)
+            });
+            if let Err(error) = admitted {
+                refuse(&socket, error);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<OwnedFd> {
+        self.waiting.borrow_mut().pop_front()
+    }
+}
+
+/// Forks the supervisor of a guest. The process in between ends at once, so nothing has to be
+/// reaped later.
+fn fork(socket: &OwnedFd, base: &Base, place: Place<'_>) -> Result<()> {
+    let failed = |e: std::io::Error| SetupError::io(Step::Clone, "dup", &e);
+    let socket = socket.try_clone().map_err(failed)?;
+    let kept: Vec<BorrowedFd<'_>> = place.seat.descriptors();
+    let between = fork_with(socket, &kept, |socket| {
+        let life = |socket| supervisor::serve_in(socket, base, place);
+        i32::from(fork_with(socket, &kept, life).is_err())
+    })?;
+    let ended = waitpid(between, None).map_err(|e| SetupError::os(Step::Clone, "wait4", e))?;
+    match ended {
+        nix::sys::wait::WaitStatus::Exited(_, 0) => Ok(()),
+        _ => Err(SetupError::new(
+            Step::Clone,
+            "no supervisor could be forked",
+        )),
+    }
+}
+
+/// Answers the first order of a supervisor that there is not going to be.
+fn refuse(socket: &OwnedFd, error: SetupError) {
+    let report = Report::Failed {
+        order: "open".to_owned(),
+        id: None,
+        error: crate::hints::explain(error),
+        state: None,
+        why: None,
+    };
+    if let Ok(mut line) = serde_json::to_vec(&report) {
+        line.push(b'\n');
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        // A front end that is gone needs no answer.
+        let _ = send(socket.as_raw_fd(), &line, flags);
+    }
+}

@@ -1,0 +1,163 @@
+//! Contexts in the cell of another one: each has an interpreter and a supervisor of its own, and
+//! shares all else.
+
+use cell::server::Order;
+use serde_json::{Map, Value};
+
+use super::admission::opening;
+use super::client::{Caller, json_of};
+use super::contexts::Creation;
+use super::requests::Request;
+use super::session::{Kind, Phase, Session, Work};
+use super::{Hub, LinkId};
+use crate::protocol::{Code, Failure, Start};
+
+/// The most interpreters in a cell besides its first one.
+const MOST_GUESTS: usize = 16;
+/// What the request of such a context can have.
+const FIELDS: [&str; 2] = ["language", "env"];
+/// Why such a context has ended.
+const CELL_ENDED: &str = "the cell that it shared has ended";
+
+impl Hub {
+    /// The line with which a supervisor gets the connection of an [`super::Action::Admit`].
+    pub fn admission() -> String {
+        json_of(&Order::Admit)
+    }
+
+    /// The session whose cell a new context is to share. Of the parameters in `asked`, it can have
+    /// none.
+    ///
+    /// # Errors
+    /// It cannot be shared; the context asks for what only a cell of its own has.
+    pub(super) fn host_for(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        asked: [(&str, bool); 3],
+        request: &Request,
+    ) -> Result<LinkId, Failure> {
+        let wrong = |message: String| Err(Failure::new(Code::BadParams, message));
+        if let Some((field, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {
+            return wrong(format!("{field}: a context with cell_of cannot have it"));
+        }
+        let given: Map<String, Value> = serde_json::from_str(request.raw.get()).unwrap_or_default();
+        let is_own = |(field, value): &(&String, &Value)| {
+            !FIELDS.contains(&field.as_str()) && !value.is_null()
+        };
+        if let Some((field, _)) = given.iter().find(is_own) {
+            let message = format!("request: `{field}` is that of the cell, with cell_of");
+            return Err(Failure::new(Code::BadParams, message)
+                .hint("the request of such a context has only language and env"));
+        }
+        if request.parsed.language.is_none() {
+            return wrong("request: a context with cell_of wants a language".to_owned());
+        }
+        let context = self.find(caller, name)?;
+        let (link, replays) = (context.link, context.replays);
+        let own = self.sessions.get(&link);
+        let link = own.and_then(|session| session.host).unwrap_or(link);
+        let refused = |why: &str| Failure::new(Code::Failed, format!("cell_of: {name} {why}"));
+        match self.sessions.get(&link) {
+            None => Err(Failure::new(Code::Lost, "the context's cell is gone")),
+            Some(_) if replays => Err(refused("has replay, which wants a cell for itself")),
+            Some(session) if session.phase != Phase::Active || session.ending => {
+                Err(refused("is suspended").hint("context.resume gives it a cell again"))
+            }
+            Some(session) if session.guests.len() >= MOST_GUESTS => {
+                let why = format!("has {MOST_GUESTS} other contexts in its cell already");
+                Err(refused(&why).hint("delete one of them"))
+            }
+            Some(_) => Ok(link),
+        }
+    }
+
+    /// Makes a context in the cell of `host`.
+    ///
+    /// # Errors
+    /// The server is ending.
+    pub(super) fn join(
+        &mut self,
+        caller: &Caller,
+        host: LinkId,
+        request: &Request,
+        creation: &Creation,
+    ) -> Result<(), Failure> {
+        self.refuse_while_draining()?;
+        let kind = Kind::Context(self.key_of(caller, &creation.name));
+        // The memory of its host's cell counts.
+        let mut session = Session::new(kind, 0, opening(true, request));
+        (session.host, session.start) = (Some(host), Start::Shared);
+        session.push(Some(caller.clone()), Work::Greet);
+        let link = self.begin(session);
+        if let Some(host) = self.sessions.get_mut(&host) {
+            host.guests.push(link);
+        }
+        self.place(caller, link);
+        self.note_context(link, caller.client, creation);
+        self.pump(link);
+        Ok(())
+    }
+
+    /// Ends the contexts whose interpreters are in the cell of this session, which has ended.
+    pub(super) fn end_guests(&mut self, link: LinkId) {
+        let session = self.sessions.get_mut(&link);
+        let guests = session.map(|session| std::mem::take(&mut session.guests));
+        for guest in guests.unwrap_or_default() {
+            let session = self.sessions.get(&guest);
+            let Some(Kind::Context(key)) = session.map(|session| session.kind.clone()) else {
+                continue;
+            };
+            if let Some(owner) = self.contexts.get(&key).map(|context| context.owner) {
+                self.end_context(&key, CELL_ENDED, None);
+                self.tell_end(owner, &key.name, CELL_ENDED);
+            }
+        }
+    }
+
+    /// A session that was in the cell of `host` is gone.
+    pub(super) fn leave_host(&mut self, link: LinkId, host: Option<LinkId>) {
+        if let Some(session) = host.and_then(|host| self.sessions.get_mut(&host)) {
+            session.guests.retain(|guest| *guest != link);
+        }
+    }
+
+    /// Whether another interpreter in its cell has something to do.
+    pub(super) fn has_busy_guests(&self, session: &Session) -> bool {
+        let mut guests = session
+            .guests
+            .iter()
+            .filter_map(|guest| self.sessions.get(guest));
+        guests.any(|guest| !guest.is_idle())
+    }
+
+    /// The name of the context whose cell this session shares.
+    pub(super) fn name_of_host(&self, session: &Session) -> Option<String> {
+        let host = self.sessions.get(&session.host?)?;
+        host.kind.context().map(str::to_owned)
+    }
+
+    /// Refuses what cannot be done to one of several interpreters in a cell.
+    ///
+    /// # Errors
+    /// The context shares a cell.
+    pub(super) fn refuse_if_shared(
+        &self,
+        what: &str,
+        name: &str,
+        link: LinkId,
+    ) -> Result<(), Failure> {
+        let session = self.sessions.get(&link);
+        let is_shared =
+            session.is_some_and(|session| session.host.is_some() || !session.guests.is_empty());
+        match is_shared {
+            false => Ok(()),
+            true => {
+                let message =
+                    format!("context {name} cannot be {what}: its cell has several interpreters");
+                Err(Failure::new(Code::Failed, message)
+                    .hint("delete the contexts that were created with cell_of"))
+            }
+        }
+    }
+}
