@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
-from .agent import check, content_of, reading, writing
 from .errors import Lost, NotFound
 from .programs import Command, ExecOptions, Outcome, begin
 from .requests import ContextOptions
+from .scripts import check, content_of, reading, writing
 from .server import Server, creation, default_server
 from .streams import wait
 

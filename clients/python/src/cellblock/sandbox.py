@@ -10,10 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING, Optional
 
 from . import aio
-from .agent import check, content_of, reading, writing
 from .errors import Lost, NotFound
 from .programs import Command, ExecOptions, Outcome, begin
 from .requests import ContextOptions
+from .scripts import check, content_of, reading, writing
 from .server import creation
 
 if TYPE_CHECKING:
