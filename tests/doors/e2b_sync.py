@@ -99,7 +99,7 @@ def code(sandbox):
     sandbox.run_code("open('a.txt', 'w').write('from python')")
     assert sandbox.run_code("cat a.txt", language="bash").logs.stdout == ["from python"]
     read = "require('fs').readFileSync('a.txt', 'utf8')"
-    assert sandbox.run_code(read, language="js").text == "'from python'"
+    assert sandbox.run_code(read, language="js").text == "from python"
     sandbox.run_code("require('fs').writeFileSync('b.txt', 'from node')", language="js")
     assert sandbox.files.read("b.txt") == "from node"
     assert sandbox.commands.run("cat b.txt").stdout == "from node"
