@@ -237,6 +237,14 @@ impl Received {
         }
     }
 
+    /// Whether the next message orders to start something. It can still be received.
+    pub(super) fn next_starts(socket: BorrowedFd<'_>) -> bool {
+        let mut bytes = [0; SIZE];
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        let peeked = receive_with_fds(socket, &mut bytes, flags);
+        peeked.is_ok_and(|(length, _)| length == SIZE && matches!(bytes[0], PROCESS | INTERPRETER))
+    }
+
     fn decode(bytes: [u8; SIZE], fds: Vec<OwnedFd>) -> Option<Self> {
         let mut fds = fds.into_iter();
         let first = fds.next();

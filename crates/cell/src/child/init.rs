@@ -1,6 +1,6 @@
 //! Pid 1 of a running cell.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -23,6 +23,10 @@ use sys::process::{self, ChildUsage, ProcessCount, Stopped};
 /// All processes of the cell but init: from pid 1, -1 is everybody else in the
 /// namespace.
 const ALL: Pid = Pid::from_raw(-1);
+
+/// Another side that has closed its end, or sends nothing more. With `POLLIN`, it would show only
+/// behind the messages that wait.
+const HANGS_UP: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 
 /// What init needs for its remaining life.
 pub(super) struct Init<'a> {
@@ -152,12 +156,15 @@ impl<'a> Init<'a> {
             {
                 return Some(status);
             }
-            let of_seats = self.seats.iter().map(Seat::socket);
-            let mut ready: Vec<PollFd<'_>> = [self.signals.as_fd(), report.socket()]
-                .into_iter()
-                .chain(of_seats)
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-                .collect();
+            let of_seats = (self.seats.iter().enumerate())
+                .map(|(index, seat)| PollFd::new(seat.socket(), self.awaited(Some(index))));
+            let mut ready: Vec<PollFd<'_>> = [
+                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(report.socket(), self.awaited(None)),
+            ]
+            .into_iter()
+            .chain(of_seats)
+            .collect();
             match poll(&mut ready, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => return None,
@@ -169,21 +176,50 @@ impl<'a> Init<'a> {
         }
     }
 
+    /// What to wait for on the socket of the seat with this index, or on the first one. An order
+    /// to start something waits while another supervisor needs all processes stopped.
+    fn awaited(&self, index: Option<usize>) -> PollFlags {
+        let seat = index.and_then(|index| self.seats.get(index));
+        let socket = seat.map_or(self.cell.report.as_fd(), Seat::socket);
+        match self.is_frozen_by_another(index) && Received::next_starts(socket) {
+            true => HANGS_UP,
+            false => PollFlags::POLLIN,
+        }
+    }
+
+    /// Whether another supervisor than that of this seat, or than the first one, has had all
+    /// processes stopped.
+    fn is_frozen_by_another(&self, index: Option<usize>) -> bool {
+        let mut seats = self.seats.iter().enumerate();
+        (index.is_some() && self.has_frozen)
+            || seats.any(|(other, seat)| Some(other) != index && seat.has_frozen)
+    }
+
     /// Carries out the orders of further supervisors, and ends the seats of those that are gone.
     fn serve_seats(&mut self) {
         let mut next = 0;
         while let Some(seat) = self.seats.get(next) {
+            if self.awaited(Some(next)) == HANGS_UP {
+                match hangs_up(seat.socket()) {
+                    true => self.end_seat(next),
+                    false => next += 1,
+                }
+                continue;
+            }
             match Received::next(seat.socket(), MsgFlags::MSG_DONTWAIT) {
                 Ok(Some(order)) => self.obey_seat(next, order),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => next += 1,
-                Ok(None) | Err(_) => {
-                    let seat = self.seats.swap_remove(next);
-                    seat.kill();
-                    self.thaw_unless_needed();
-                }
+                Ok(None) | Err(_) => self.end_seat(next),
             }
         }
+    }
+
+    /// Ends a seat whose supervisor has left. Its socket is closed after all has been killed.
+    fn end_seat(&mut self, index: usize) {
+        let seat = self.seats.swap_remove(index);
+        seat.kill();
+        self.thaw_unless_needed();
     }
 
     fn obey_seat(&mut self, index: usize, order: Received) {
@@ -238,6 +274,9 @@ impl<'a> Init<'a> {
     /// Carries out what the supervisor has asked for; false when that is the end.
     fn obey(&mut self, report: &Reporter<'_>) -> bool {
         loop {
+            if self.awaited(None) == HANGS_UP {
+                return !hangs_up(report.socket());
+            }
             let command = match Received::next(report.socket(), MsgFlags::MSG_DONTWAIT) {
                 Ok(Some(Received::Command(command))) => command,
                 Ok(Some(Received::Process(order))) => {
@@ -321,6 +360,12 @@ impl<'a> Init<'a> {
         };
         report.ended(status.unwrap_or(libc::SIGKILL), usage);
     }
+}
+
+/// Whether the other side sends nothing more.
+fn hangs_up(socket: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(socket, HANGS_UP)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
 /// Whether a SIGTERM came from outside of the cell: a process in it cannot send one

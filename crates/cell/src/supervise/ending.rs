@@ -16,6 +16,9 @@ use record::error::{SetupError, Step};
 
 /// How long init gets to kill what is left before it is killed too.
 const COUNT_DEADLINE: Duration = Duration::from_millis(500);
+/// How long init gets to end what was started for a further interpreter. It may be starting a
+/// program for another supervisor meanwhile, whose cell ends too if init is killed.
+const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
 /// After this time, an interrupt is repeated for an interpreter that may have forgotten it.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -83,6 +86,10 @@ impl Watch<'_, '_> {
                 self.kill();
                 self.give_up();
             }
+            Phase::Leaving => {
+                self.end_stuck_cell();
+                self.enter(Phase::Ending, END_DEADLINE);
+            }
             Phase::Ending => self.give_up(),
             Phase::Waiting | Phase::Over => {}
         }
@@ -125,7 +132,8 @@ impl Watch<'_, '_> {
             Phase::Grace if matches!(stop, Stop::Cancelled(_) | Stop::MemoryWatchdog) => {
                 self.end_now();
             }
-            Phase::Grace | Phase::Counting | Phase::Freeing | Phase::Ending | Phase::Over => {}
+            Phase::Grace | Phase::Counting | Phase::Freeing => {}
+            Phase::Leaving | Phase::Ending | Phase::Over => {}
         }
     }
 
@@ -231,9 +239,8 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Ends a cell whose init does not come back from starting a program for this supervisor: code
-    /// in the cell has stopped that program before it was executed. The cell's own supervisor ends
-    /// it in any case.
+    /// Ends a cell whose init does not come back from starting a program: code in the cell has
+    /// stopped that program before it was executed. The cell's own supervisor ends it in any case.
     fn end_stuck_cell(&self) {
         if self.cell.running.is_seat {
             self.cell.running.init.kill();
@@ -241,14 +248,10 @@ impl Watch<'_, '_> {
     }
 
     /// Kills init, and with it everything in its pid namespace. In a cell of another supervisor's,
-    /// only the interpreter is killed, by init, when the seat's socket ends.
+    /// init kills what was started for this one, and is killed only if it does not.
     pub(super) fn kill(&mut self) {
         if self.cell.running.is_seat {
-            let report = self.cell.running.report.as_raw_fd();
-            // It can only have ended already.
-            let _ = shutdown(report, Shutdown::Both);
-            self.cell.phase = Phase::Over;
-            return;
+            return self.leave();
         }
         if let Some(cgroup) = &self.cell.running.cgroup {
             // One write for all, where forking outruns anything else.
@@ -257,6 +260,20 @@ impl Watch<'_, '_> {
         self.cell.running.init.kill();
         if self.cell.phase != Phase::Ending {
             self.enter(Phase::Ending, END_DEADLINE);
+        }
+    }
+
+    /// Tells init that nothing follows. It closes its end once it has sent SIGKILL to what was
+    /// started for this supervisor.
+    fn leave(&mut self) {
+        if !matches!(
+            self.cell.phase,
+            Phase::Leaving | Phase::Ending | Phase::Over
+        ) {
+            let report = self.cell.running.report.as_raw_fd();
+            // It can only have ended already.
+            let _ = shutdown(report, Shutdown::Write);
+            self.enter(Phase::Leaving, LEAVE_DEADLINE);
         }
     }
 

@@ -3,6 +3,7 @@
 mod blank;
 mod copy;
 mod egress;
+mod seat;
 
 use std::error::Error;
 use std::path::Path;

@@ -16,9 +16,14 @@ use sys::process::monotonic_ns;
 
 impl Watch<'_, '_> {
     pub(in crate::supervise) fn on_message(&mut self) {
+        let is_leaving = self.cell.phase == Phase::Leaving;
         match Message::receive(self.cell.running.report.as_fd()) {
+            // It says nothing of the end, and nothing else matters now.
+            Ok(Some(message)) if is_leaving && !matches!(message, Message::Ended { .. }) => {}
             Ok(Some(message)) => self.take_message(message),
             Err(Errno::EINTR | Errno::EAGAIN) => {}
+            // Init has ended what was started for this supervisor, or is gone.
+            Ok(None) | Err(_) if self.cell.running.is_seat => self.cell.phase = Phase::Over,
             // End of file: init is gone.
             Ok(None) | Err(_) => self.kill(),
         }

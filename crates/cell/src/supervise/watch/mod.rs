@@ -73,6 +73,8 @@ pub(in crate::supervise) enum Phase {
     /// Init has killed everything; the kernel frees what it held, and init will
     /// count what was used.
     Freeing,
+    /// In a cell of another supervisor's: init was told to end what was started for this one.
+    Leaving,
     /// Init itself was killed, or is on its way out.
     Ending,
     /// Init is gone, or given up on.

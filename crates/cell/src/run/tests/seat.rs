@@ -1,0 +1,66 @@
+//! Further interpreters in a cell.
+
+use std::error::Error;
+use std::rc::Rc;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+
+use super::{plan, request, start, stdout};
+use crate::launch::Seat;
+use crate::launch::tests::alone;
+use crate::plan::Plan;
+use crate::supervise::{Cancel, Cell, Denials};
+
+/// An interpreter in this seat.
+fn guest(seat: &Seat, plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
+    let cancel = Cancel::default();
+    Ok(Cell::start_in(
+        seat,
+        Rc::clone(plan),
+        &[],
+        Denials::default(),
+        cancel,
+    )?)
+}
+
+#[test]
+fn a_guest_that_init_does_not_end_ends_the_cell() {
+    alone(|| {
+        let plan = plan()?;
+        let mut cell = start(&plan)?;
+        cell.execute(request(1, "pass", false)?)?;
+        let seat = cell.seat()?;
+        let mut one = guest(&seat, &plan)?;
+        one.execute(request(1, "pass", false)?)?;
+        one.end()?;
+        assert!(!seat.is_gone(), "a guest ends without the cell");
+        let mut other = guest(&seat, &plan)?;
+        other.execute(request(1, "pass", false)?)?;
+        // As while it waits for a program that was stopped before it was executed.
+        kill(cell.parts().0.init.pid, Signal::SIGSTOP)?;
+        other.end()?;
+        assert!(seat.is_gone(), "the guest's code still runs");
+        Ok(())
+    });
+}
+
+#[test]
+fn nothing_is_started_while_a_cell_is_frozen() {
+    alone(|| {
+        let plan = plan()?;
+        let mut cell = start(&plan)?;
+        cell.execute(request(1, "pass", false)?)?;
+        let seat = cell.seat()?;
+        let frozen = cell.freeze()?;
+        let mut other = guest(&seat, &plan)?;
+        for _ in 0..20 {
+            other.watch_for(Duration::from_millis(10))?;
+        }
+        assert!(!other.lives(), "it runs in a frozen cell");
+        drop(frozen);
+        let ran = other.execute(request(1, "print(1)", false)?)?;
+        assert_eq!(stdout(ran), "1\n");
+        Ok(())
+    });
+}
