@@ -78,6 +78,13 @@ struct Forking {
     template: Option<u64>,
 }
 
+impl Carry {
+    /// Whether it needs a cell with one interpreter.
+    pub(super) const fn is_alone(&self) -> bool {
+        !matches!(self, Self::Compare(_) | Self::Resume)
+    }
+}
+
 impl Complete {
     pub(super) fn new(bytes: u64, layout: Layout) -> Self {
         Self { bytes, layout }
@@ -163,6 +170,11 @@ impl Hub {
         link: LinkId,
         carry: Carry,
     ) -> Result<(Order, Doing), Failure> {
+        if carry.is_alone() {
+            let name = self.sessions.get(&link);
+            let name = name.and_then(|session| session.kind.context());
+            self.refuse_if_shared("carried", name.unwrap_or_default(), link)?;
+        }
         match carry {
             Carry::Checkpoint { .. } => self.refuse_when_full(true)?,
             // Suspensions do not count: a context has at most one.

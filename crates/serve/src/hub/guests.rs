@@ -1,6 +1,8 @@
 //! Contexts in the cell of another one: each has an interpreter and a supervisor of its own, and
 //! shares all else.
 
+use std::time::Duration;
+
 use cell::server::Order;
 use serde_json::{Map, Value};
 
@@ -14,6 +16,11 @@ use crate::protocol::{Code, Failure, Start};
 
 /// The most interpreters in a cell besides its first one.
 const MOST_GUESTS: usize = 16;
+/// How many of them a server has room for, per cell that it may have in use: each has a supervisor,
+/// whose memory counts nowhere else. One cell can always be full.
+const GUESTS_PER_CELL: usize = 4;
+/// When a call may try again that found the server with as many of them as it has room for.
+const RETRY: Duration = Duration::from_secs(1);
 /// What the request of such a context can have.
 const FIELDS: [&str; 2] = ["language", "env"];
 /// Why such a context has ended.
@@ -68,7 +75,26 @@ impl Hub {
                 let why = format!("has {MOST_GUESTS} other contexts in its cell already");
                 Err(refused(&why).hint("delete one of them"))
             }
-            Some(_) => Ok(link),
+            Some(session) if session.is_carried() => {
+                Err(refused("saves or restores its state").hint("wait for that call's answer"))
+            }
+            Some(_) => self.refuse_too_many_guests().map(|()| link),
+        }
+    }
+
+    fn refuse_too_many_guests(&self) -> Result<(), Failure> {
+        let most = MOST_GUESTS.max(GUESTS_PER_CELL.saturating_mul(self.settings.max_cells));
+        let guests = self.sessions.values();
+        let guests = guests.filter(|session| session.host.is_some()).count();
+        match guests < most {
+            true => Ok(()),
+            false => {
+                let message =
+                    format!("the server has {most} contexts in cells of others, its most");
+                Err(Failure::new(Code::Busy, message)
+                    .retry_after(RETRY)
+                    .hint("delete some of them, or raise --max-cells"))
+            }
         }
     }
 

@@ -190,6 +190,19 @@ pub(super) enum Doing {
     },
 }
 
+impl Doing {
+    /// Whether it needs a cell with one interpreter.
+    const fn is_alone(self) -> bool {
+        matches!(
+            self,
+            Self::Checkpoint { .. }
+                | Self::Restore { .. }
+                | Self::Suspend { .. }
+                | Self::Wake { .. }
+        )
+    }
+}
+
 impl Session {
     pub(super) fn new(kind: Kind, memory: u64, open: Open) -> Self {
         Self {
@@ -231,6 +244,13 @@ impl Session {
     pub(super) fn is_idle(&self) -> bool {
         let is_busy = self.current.is_some() || !self.waiting.is_empty();
         !is_busy && !self.processes.are_listened_to()
+    }
+
+    /// Whether its state is being saved or restored, or is to be.
+    pub(super) fn is_carried(&self) -> bool {
+        let is_now = (self.current.as_ref()).is_some_and(|current| current.doing.is_alone());
+        let is_alone = |job: &Job| matches!(&job.work, Work::Carry(carry) if carry.is_alone());
+        is_now || self.waiting.iter().any(is_alone)
     }
 
     /// Whether it has a cell, or gets one now.

@@ -149,6 +149,43 @@ fn what_a_shared_cell_cannot_have_is_refused_by_name() {
 }
 
 #[test]
+fn no_guest_joins_a_cell_whose_state_is_saved() {
+    for (id, method) in [(10, "context.suspend"), (11, "context.checkpoint")] {
+        let mut world = World::new(Settings::default());
+        world.connect(1);
+        let params = json!({"request": {"language": "python"}, "context": "a", "branches": true});
+        world.call(1, 1, "context.create", params);
+        world.run_in(1, 2, "a");
+        world.call(1, id, method, json!({"context": "a"}));
+        assert!(world.answer(1, id).is_none(), "{method} waits");
+        world.join(1, 3, "b", "a");
+        let message = world.message(1, 3);
+        assert!(message.contains("saves or restores"), "{message}");
+        world.finish(world.link("a"), State::Kept);
+        assert_eq!(world.code(1, id), "ok", "{method}");
+    }
+}
+
+#[test]
+fn a_server_has_room_for_so_many_guests() {
+    let mut world = world(Settings::default());
+    world.hub.settings.max_cells = 5;
+    for (id, host) in [(10, "c"), (11, "d")] {
+        world.create(1, id, host);
+    }
+    let hosts = ["a", "c"].into_iter().flat_map(|host| [host; 10]);
+    for (id, host) in hosts.enumerate().skip(1) {
+        world.join(1, 100 + id as u64, &format!("g{id}"), host);
+        assert_eq!(world.code(1, 100 + id as u64), "ok");
+    }
+    world.join(1, 200, "more", "d");
+    assert_eq!(world.code(1, 200), "busy");
+    world.call(1, 201, "context.delete", json!({"context": "g1"}));
+    world.join(1, 202, "more", "d");
+    assert_eq!(world.code(1, 202), "ok");
+}
+
+#[test]
 fn a_cell_is_in_use_while_one_of_its_interpreters_is() {
     let idle = Duration::from_secs(10);
     let mut world = world(Settings {
