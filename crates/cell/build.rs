@@ -42,11 +42,58 @@ fn main() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     write_to(&out.join("seccomp_policies.rs"), &source(arch)?)?;
     pack_policies(&out)?;
-    packed::pack(
-        Path::new("src/drivers/java/Shim.java"),
-        &out.join("Shim.deflate"),
-    )?;
+    pack_shims(&out)?;
     compile_profiles(&out.join("profiles"))
+}
+
+/// Packs shims: those of languages whose interpreters start slowly anyway, and of contexts.
+fn pack_shims(out: &Path) -> Result<(), String> {
+    let driver = out.join("driver.cjs");
+    write_to(&driver, &node_driver()?)?;
+    let shims = [("java", "java"), ("r", "R"), ("shell", "sh")]
+        .map(|(folder, extension)| files(folder, extension));
+    for path in shims.into_iter().collect::<Result<Vec<_>, _>>()?.concat() {
+        pack_shim(&path, out)?;
+    }
+    pack_shim(&driver, out)
+}
+
+/// Packs a file into one of its name and `.deflate`.
+fn pack_shim(path: &Path, out: &Path) -> Result<(), String> {
+    let mut packed = path.file_name().unwrap_or_default().to_owned();
+    packed.push(".deflate");
+    packed::pack(path, &out.join(packed))
+}
+
+/// The driver for Node in one file: the modules, and then what starts the one with the file's name.
+fn node_driver() -> Result<String, String> {
+    let read = |path: &Path| {
+        fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let (load, modules): (Vec<_>, Vec<_>) =
+        (files("javascript", "cjs")?.into_iter()).partition(|path| path.ends_with("load.cjs"));
+    let mut driver = load
+        .iter()
+        .map(|path| read(path))
+        .collect::<Result<String, _>>()?;
+    driver += "const sources = {\n";
+    for path in &modules {
+        let name = path.file_name().unwrap_or_default().display();
+        driver += &format!("'./{name}'(require, module) {{\n{}}},\n", read(path)?);
+    }
+    Ok(driver + "};\nload(`./${require('path').basename(__filename)}`);\n")
+}
+
+/// A language's files with this extension, in the order of their names.
+fn files(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
+    let folder = Path::new("src/drivers").join(folder);
+    let fail = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let paths = fs::read_dir(&folder).map_err(fail)?;
+    let mut paths = (paths.map(|entry| Ok(entry.map_err(fail)?.path())))
+        .collect::<Result<Vec<PathBuf>, String>>()?;
+    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
+    paths.sort();
+    Ok(paths)
 }
 
 /// Packs the texts of the built-in policies, and writes the Rust source of `texts::PACKED`.

@@ -11,7 +11,9 @@
 //! like any script, and reports with its exit status and standard streams alone.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use sha2::{Digest as _, Sha256};
 
@@ -173,6 +175,25 @@ macro_rules! file {
 }
 use file;
 
+/// The file of this name, and the text that the build script packed for it.
+macro_rules! packed_file {
+    ($name:literal) => {
+        $crate::drivers::packed_file!($name, $name)
+    };
+    ($name:literal, $text:literal) => {
+        $crate::drivers::DriverFile {
+            path: concat!("/run/cellblock/", $name),
+            content: $crate::drivers::Content::Packed(include_bytes!(concat!(
+                env!("OUT_DIR"),
+                "/",
+                $text,
+                ".deflate"
+            ))),
+        }
+    };
+}
+use packed_file;
+
 /// The limit of an interpreter on its own heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heap {
@@ -251,20 +272,41 @@ pub struct DriverFile {
 pub enum Content {
     /// As it is.
     Plain(&'static str),
-    /// Packed, for an interpreter that starts slowly anyway.
+    /// Packed, for an interpreter that starts slowly anyway, or is for contexts.
     Packed(&'static [u8]),
 }
 
-impl Content {
+/// The content of packed files by their paths, where a process has unpacked them ahead of need.
+static UNPACKED: OnceLock<BTreeMap<&'static str, String>> = OnceLock::new();
+
+/// Unpacks all files now, for the cells of processes that are forked from this one.
+pub(crate) fn unpack_all() {
+    UNPACKED.get_or_init(|| {
+        let lasting = TABLE.iter().map(|driver| driver.lasting());
+        let files = lasting.flat_map(|driver| driver.files);
+        let packed = files.filter_map(|file| match file.content {
+            Content::Plain(_) => None,
+            Content::Packed(packed) => Some((file.path, unpacked(packed))),
+        });
+        packed.collect()
+    });
+}
+
+fn unpacked(packed: &[u8]) -> String {
+    // A test has unpacked it.
+    String::from_utf8(packed::unpack(packed).unwrap_or_default()).unwrap_or_default()
+}
+
+impl DriverFile {
     /// The content itself.
-    pub fn text(self) -> Cow<'static, str> {
-        match self {
-            Self::Plain(text) => text.into(),
-            Self::Packed(packed) => {
-                // A test has unpacked it.
-                let text = packed::unpack(packed).unwrap_or_default();
-                String::from_utf8(text).unwrap_or_default().into()
-            }
+    pub fn text(&self) -> Cow<'static, str> {
+        let known = || UNPACKED.get()?.get(self.path);
+        match self.content {
+            Content::Plain(text) => text.into(),
+            Content::Packed(packed) => match known() {
+                Some(text) => text.as_str().into(),
+                None => unpacked(packed).into(),
+            },
         }
     }
 }
@@ -332,7 +374,7 @@ impl Driver {
             extension,
             ..
         } = self.compiled?;
-        let source = self.files.first()?.content.text();
+        let source = self.files.first()?.text();
         let digest = Sha256::digest(source.as_bytes());
         let digest = hex(&digest[..8]);
         Some(format!("{directory}/{digest}.{extension}"))
@@ -340,7 +382,7 @@ impl Driver {
 
     /// The files to put into the cell, read-only, below [`DIRECTORY`].
     pub fn files_for(&self, code: &RawText) -> Vec<(PathBuf, RawText)> {
-        let own = |file: &DriverFile| (file.path.into(), RawText::from(&*file.content.text()));
+        let own = |file: &DriverFile| (file.path.into(), RawText::from(&*file.text()));
         let mut files: Vec<(PathBuf, RawText)> = self.files.iter().map(own).collect();
         if let Delivery::File(path) = self.delivery {
             files.push((path.into(), code.clone()));

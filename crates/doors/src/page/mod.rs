@@ -16,7 +16,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::answer::{self, Answer};
 
-const PAGE: &str = include_str!("page.html");
+static PAGE: LazyLock<String> = LazyLock::new(|| {
+    // A test has unpacked it.
+    let page = packed::unpack(include_bytes!(concat!(env!("OUT_DIR"), "/page.deflate")));
+    String::from_utf8(page.unwrap_or_default()).unwrap_or_default()
+});
 
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let script = hash_of("script").unwrap_or_default();
@@ -32,7 +36,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
 }
 
 async fn page() -> Answer {
-    let mut answer = answer::of(StatusCode::OK, "text/html; charset=utf-8", PAGE);
+    let mut answer = answer::of(StatusCode::OK, "text/html; charset=utf-8", PAGE.as_str());
     let fields: [(HeaderName, &str); 3] = [
         (CONTENT_SECURITY_POLICY, &POLICY),
         (REFERRER_POLICY, "no-referrer"),

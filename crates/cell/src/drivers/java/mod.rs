@@ -66,15 +66,12 @@
 //! gets none, its last words tell.
 
 use super::{
-    Compiled, Content, Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT,
-    between, profile,
+    Compiled, Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between,
+    packed_file, profile,
 };
 use record::Category;
 
-const SHIM: DriverFile = DriverFile {
-    path: "/run/cellblock/Shim.java",
-    content: Content::Packed(include_bytes!(concat!(env!("OUT_DIR"), "/Shim.deflate"))),
-};
+const SHIM: DriverFile = packed_file!("Shim.java");
 
 /// Where a rootfs may have the shim compiled.
 const DIRECTORY: &str = "/usr/lib/cellblock/java";

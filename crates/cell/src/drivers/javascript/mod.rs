@@ -67,38 +67,14 @@
 //! tell the supervisor what happened.
 
 use super::{
-    Content, Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between,
-    profile,
+    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between,
+    packed_file, profile,
 };
 use record::{Category, CodeError};
 
-/// The driver in one file: the modules, and then what starts the one with the file's name.
-macro_rules! driver {
-    ($($module:literal)*) => {
-        concat!(
-            include_str!("load.cjs"),
-            "const sources = {\n",
-            $("'./", $module, "'(require, module) {\n", include_str!($module), "},\n",)*
-            "};\n",
-            "load(`./${require('path').basename(__filename)}`);\n",
-        )
-    };
-}
-
-const DRIVER: &str = driver!(
-    "console.cjs" "describe.cjs" "errors.cjs" "evaluate.cjs" "interrupts.cjs" "javascript.cjs"
-        "protocol.cjs" "results.cjs" "session.cjs" "stack.cjs" "statements.cjs"
-        "terminator.cjs" "types.cjs" "typescript.cjs" "workers.cjs"
-);
-
-const JAVASCRIPT_MAIN: DriverFile = DriverFile {
-    path: "/run/cellblock/javascript.cjs",
-    content: Content::Plain(DRIVER),
-};
-const TYPESCRIPT_MAIN: DriverFile = DriverFile {
-    path: "/run/cellblock/typescript.cjs",
-    content: Content::Plain(DRIVER),
-};
+/// One file, which starts the module with the file's name.
+const JAVASCRIPT_MAIN: DriverFile = packed_file!("javascript.cjs", "driver.cjs");
+const TYPESCRIPT_MAIN: DriverFile = packed_file!("typescript.cjs", "driver.cjs");
 
 /// See the module's documentation.
 pub(super) static JAVASCRIPT: Driver = NODE;
