@@ -140,6 +140,9 @@ pub(crate) struct Fallback {
     pub processes: Option<u64>,
     /// The number of CPUs that the cell is bound to.
     pub cpus: Option<usize>,
+    /// Why no cgroup holds them, where one was wanted.
+    #[serde(skip)]
+    pub why: Option<String>,
 }
 
 impl Fallback {
@@ -149,6 +152,7 @@ impl Fallback {
             memory: limits.memory,
             processes: limits.processes,
             cpus: limits.cpus.map(|cpus| cpus.ceil() as usize),
+            why: None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{FilterPolicy, Resolved, hold_limits, instructions};
+use super::{FilterPolicy, Resolved, fallback_warning, hold_limits, instructions};
 use crate::child::{Content, Filter};
 use crate::launch::cgroup::CellCgroup;
 use crate::launch::{Launch, Role, Seat, idmap};
@@ -62,7 +62,8 @@ impl Frame {
     /// # Errors
     /// The policy cannot be completed.
     pub(super) fn in_seat(plan: Plan, filter: Option<FilterPolicy>, seat: &Seat) -> Result<Self> {
-        let unheld = seat.fallback().unheld();
+        let held = seat.fallback();
+        let unheld = held.unheld();
         let filter = filter.map(|policy| policy.without(unheld)).transpose()?;
         Ok(Self {
             plan: Rc::new(plan),
@@ -72,7 +73,7 @@ impl Frame {
             cgroup: None,
             fallback: Fallback::default(),
             passed: Vec::new(),
-            warnings: Vec::new(),
+            warnings: fallback_warning(held).into_iter().collect(),
         })
     }
 

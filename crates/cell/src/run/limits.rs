@@ -151,9 +151,13 @@ impl Evidence<'_> {
     }
 
     fn cpus(&self) -> Holding {
-        let Some(share) = &self.cell.cpus else {
-            // A limit above the number of CPUs has no effect.
-            let there = allowed_cpus().map_or(f64::MAX, |cpus| cpus.len() as f64);
+        // A limit above the number of CPUs has no effect.
+        let there = allowed_cpus().map_or(f64::MAX, |cpus| cpus.len() as f64);
+        // An interpreter in another supervisor's cell is bound to the CPUs of its init.
+        let shared = (self.cell.fallback.cpus.filter(|_| self.cell.is_seat))
+            .map(|count| there.min(count as f64));
+        let share = self.cell.cpus.as_ref();
+        let Some(bound) = share.map(|share| share.cpus().len() as f64).or(shared) else {
             let held = self.cgroup.and_then(|c| c.enforced.cpus);
             let throttled = self.cgroup.and_then(|c| c.usage.throttled);
             let hit = throttled.map(|time| time > Duration::ZERO);
@@ -161,9 +165,7 @@ impl Evidence<'_> {
         };
         // Without the filter, a program can choose other CPUs.
         match self.plan.seccomp.as_deref() {
-            Some("default" | "strict") => {
-                Holding::new("affinity", Some(share.cpus().len() as f64), None)
-            }
+            Some("default" | "strict") => Holding::new("affinity", Some(bound), None),
             _ => Holding::best_effort("affinity", None),
         }
     }

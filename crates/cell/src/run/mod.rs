@@ -189,7 +189,7 @@ fn own_template<'a>(
 /// kills for it.
 fn hold_limits(plan: &Plan, warnings: &mut Vec<String>) -> Result<(Option<CellCgroup>, Fallback)> {
     let (cgroup, reasons) = prepare_cgroup(plan)?;
-    let fallback = fallback(plan, cgroup.as_ref());
+    let mut fallback = fallback(plan, cgroup.as_ref());
     let missing = limits_without_cgroup(&fallback);
     if fallback.cpus.is_some()
         && let Some(error) = Filters::current().refusal(|call| call == "sched_setaffinity")
@@ -199,7 +199,9 @@ fn hold_limits(plan: &Plan, warnings: &mut Vec<String>) -> Result<(Option<CellCg
     if plan.strict {
         refuse_fallbacks(&missing, &reasons)?;
     }
-    warnings.extend(fallback_warning(&missing, &reasons));
+    // The way that was tried last needs the least; doctor lists all.
+    fallback.why = reasons.into_iter().next_back();
+    warnings.extend(fallback_warning(&fallback));
     Ok((cgroup, fallback))
 }
 
@@ -226,6 +228,7 @@ fn fallback(plan: &Plan, cgroup: Option<&CellCgroup>) -> Fallback {
         memory: all.memory.filter(|_| enforced.memory.is_none()),
         processes: all.processes.filter(|_| enforced.processes.is_none()),
         cpus: all.cpus.filter(|_| enforced.cpus.is_none()),
+        why: None,
     }
 }
 
@@ -243,15 +246,13 @@ fn limits_without_cgroup(fallback: &Fallback) -> Vec<&'static str> {
 
 /// Ways to a cgroup that did not work are of interest only where one was wanted
 /// and a limit is without it.
-fn fallback_warning(missing: &[&str], reasons: &[String]) -> Option<String> {
-    (!missing.is_empty() && !reasons.is_empty()).then(|| {
-        format!(
-            "no cgroup limits {}, so a fallback does: {}; `cellblock doctor` says how to get one",
-            missing.join(", "),
-            // The way that was tried last needs the least; doctor lists all.
-            reasons.last().map_or("", String::as_str)
-        )
-    })
+fn fallback_warning(fallback: &Fallback) -> Option<String> {
+    let missing = limits_without_cgroup(fallback);
+    let why = fallback.why.as_ref().filter(|_| !missing.is_empty())?;
+    Some(format!(
+        "no cgroup limits {}, so a fallback does: {why}; `cellblock doctor` says how to get one",
+        missing.join(", ")
+    ))
 }
 
 fn refuse_fallbacks(missing: &[&str], reasons: &[String]) -> Result<()> {

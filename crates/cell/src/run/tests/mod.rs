@@ -80,13 +80,17 @@ fn plan() -> Result<Rc<Plan>, Box<dyn Error>> {
 }
 
 fn start(plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
+    start_with(plan, Fallback::default())
+}
+
+fn start_with(plan: &Rc<Plan>, fallback: Fallback) -> Result<Cell<'static>, Box<dyn Error>> {
     let launch = Launch {
         role: Role::Program,
         plan: Rc::clone(plan),
         filter: None,
         content: Content::default(),
         cgroup: None,
-        fallback: Fallback::default(),
+        fallback,
         until: Step::Exec,
         holds: false,
     };
@@ -291,16 +295,23 @@ fn a_dropped_cell_leaves_no_process_and_no_cgroup() {
 
 #[test]
 fn only_a_limit_without_its_cgroup_is_worth_a_warning() {
-    let reasons = [
-        "delegated: EACCES".to_owned(),
-        "systemd-user: ENOENT".to_owned(),
-    ];
+    let memory = Some(Bytes(1 << 20));
+    let why = Some("systemd-user: ENOENT".to_owned());
+    let warned = |memory, cpus, why| {
+        let processes = None;
+        fallback_warning(&Fallback {
+            memory,
+            processes,
+            cpus,
+            why,
+        })
+    };
     // Another way gave a cgroup that holds everything.
-    assert_eq!(fallback_warning(&[], &reasons), None);
+    assert_eq!(warned(None, None, why.clone()), None);
     // `--cgroup none`.
-    assert_eq!(fallback_warning(&["memory"], &[]), None);
+    assert_eq!(warned(memory, None, None), None);
     assert_eq!(
-        fallback_warning(&["memory", "cpus"], &reasons).as_deref(),
+        warned(memory, Some(1), why).as_deref(),
         Some(
             "no cgroup limits memory, cpus, so a fallback does: systemd-user: ENOENT; `cellblock doctor` says how to get one"
         )

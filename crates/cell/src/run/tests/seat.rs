@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 
-use super::{plan, request, start, stdout};
+use super::{plan, request, start, start_with, stdout};
 use crate::launch::Seat;
 use crate::launch::tests::alone;
-use crate::plan::Plan;
+use crate::plan::{Fallback, Plan};
+use crate::run::ahead::Frame;
+use crate::spec::Bytes;
 use crate::supervise::{Cancel, Cell, Denials};
 
 /// An interpreter in this seat.
@@ -61,6 +63,29 @@ fn nothing_is_started_while_a_cell_is_frozen() {
         drop(frozen);
         let ran = other.execute(request(1, "print(1)", false)?)?;
         assert_eq!(stdout(ran), "1\n");
+        Ok(())
+    });
+}
+
+#[test]
+fn records_of_a_guest_say_which_limits_have_no_cgroup() {
+    alone(|| {
+        let plan = plan()?;
+        let mut cell = start_with(
+            &plan,
+            Fallback {
+                memory: Some(Bytes(1 << 30)),
+                why: Some("delegated: EACCES".to_owned()),
+                ..Fallback::default()
+            },
+        )?;
+        cell.execute(request(1, "pass", false)?)?;
+        let frame = Frame::in_seat(Plan::clone(&plan), None, &cell.seat()?)?;
+        let [warning] = &frame.warnings[..] else {
+            return Err(format!("{:?}", frame.warnings).into());
+        };
+        assert!(warning.starts_with("no cgroup limits memory"), "{warning}");
+        assert!(warning.contains("delegated: EACCES"), "{warning}");
         Ok(())
     });
 }
