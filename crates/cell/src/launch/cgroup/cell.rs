@@ -158,7 +158,7 @@ impl CellCgroup {
         let failed = |e: io::Error| SetupError::io(Step::Cgroup, "dup", &e);
         Ok(Self {
             parent: self.parent.try_clone()?,
-            dir: self.dir.try_clone()?,
+            dir: self.dir.reopen()?,
             name: self.name.clone(),
             below: self.below.clone(),
             source: self.source,

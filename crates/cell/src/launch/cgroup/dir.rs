@@ -97,6 +97,14 @@ impl Dir {
         })
     }
 
+    /// It, opened again: a lock of this one's (flock(2)) is not the other one's.
+    pub(super) fn reopen(&self) -> Result<Self> {
+        Ok(Self {
+            path: self.path.clone(),
+            ..self.child(".")?
+        })
+    }
+
     /// The open directory.
     pub(super) fn into_file(self) -> File {
         self.file

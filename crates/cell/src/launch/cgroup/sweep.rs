@@ -106,6 +106,17 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_is_opened_again_is_not_the_one_that_is_locked() {
+        let place = tempfile::tempdir().unwrap();
+        let parent = Dir::anywhere(place.path());
+        fs::create_dir(place.path().join("cell")).unwrap();
+        let (dir, _lock) = claim(&parent, "cell").unwrap().unwrap();
+        let again = dir.reopen().unwrap();
+        assert_eq!(again.path(), dir.path());
+        assert!(lock(&parent, "cell", again).unwrap().is_none());
+    }
+
+    #[test]
     fn the_lock_of_a_removed_directory_does_not_claim_its_successor() {
         let place = tempfile::tempdir().unwrap();
         let parent = Dir::anywhere(place.path());
