@@ -122,6 +122,14 @@ fn no_supervisor_stays_when_its_cell_is_gone() {
         numbers.filter(is_one).collect()
     };
     let before = processes();
+    // The server reaps them, also where it is pid 1 of a container.
+    let parent = |pid: &u32| -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find(|line| line.starts_with("PPid:"))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    };
+    let has_own = |pid: &&u32| parent(pid).is_some_and(|parent| before.contains(&parent));
+    assert_eq!(before.iter().filter(has_own).count(), before.len() - 1);
     client.ask("context.delete", json!({"context": "a"}));
     // Two supervisors and an init.
     until("their end", || {
