@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, renameat};
@@ -22,18 +23,63 @@ use crate::workspace::copy::as_owner;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step as Stage};
 use sys::beneath::Beneath;
+use sys::random::random;
 use sys::tree::kind_of;
 
 /// The most bytes of one answer.
 const MOST_BYTES: u64 = 16 << 20;
-/// The name of a new file while it is being written.
-const PENDING: &str = ".cellblock-writing";
-/// The name of a file that replaces another one, while it is being written.
-pub(super) const REPLACING: &str = ".cellblock-replacing";
+/// The name of a file while it is being written, which is its own: a program cannot have a directory
+/// of that name, or mislead watches by files of such names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pending {
+    /// There is no file that it replaces.
+    New,
+    /// It replaces a file.
+    Replacing,
+}
 
-/// Whether it is the name of a file that is being written.
-pub(super) fn is_pending(name: &OsStr) -> bool {
-    name == PENDING || name == REPLACING
+impl Pending {
+    /// What its names begin with.
+    const fn stem(self) -> &'static str {
+        match self {
+            Self::New => ".cellblock-writing-",
+            Self::Replacing => ".cellblock-replacing-",
+        }
+    }
+
+    /// A name for one file.
+    fn name(self) -> Result<String, Errno> {
+        let random = u64::from_ne_bytes(random()?);
+        Ok(format!(
+            "{}{:016x}{random:016x}",
+            self.stem(),
+            own_number()?
+        ))
+    }
+
+    /// What a name that this supervisor has made is for; `None` for other names.
+    pub(super) fn of(name: &OsStr) -> Option<Self> {
+        let own = format!("{:016x}", own_number().ok()?);
+        let is_own = |kind: &Self| {
+            let rest = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(kind.stem()));
+            rest.is_some_and(|rest| rest.starts_with(&own))
+        };
+        [Self::New, Self::Replacing].into_iter().find(is_own)
+    }
+}
+
+/// A number that this supervisor's names have in common, and that no program can know in advance.
+fn own_number() -> Result<u64, Errno> {
+    static OWN: OnceLock<u64> = OnceLock::new();
+    match OWN.get() {
+        Some(number) => Ok(*number),
+        None => {
+            let number = u64::from_ne_bytes(random()?);
+            Ok(*OWN.get_or_init(|| number))
+        }
+    }
 }
 
 /// The answer to a file order.
@@ -210,10 +256,13 @@ impl Workspace<'_> {
             let parent = self.make_parent(path)?;
             // Watches are told by the name whether a file is new.
             let pending = match fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-                Ok(_) => REPLACING,
-                Err(_) => PENDING,
+                Ok(_) => Pending::Replacing,
+                Err(_) => Pending::New,
             };
-            let _ = unlinkat(&parent, pending, UnlinkatFlags::NoRemoveDir);
+            let pending = pending
+                .name()
+                .map_err(|errno| failed("getrandom", errno, path))?;
+            let pending = pending.as_str();
             let mode = if executable { 0o755 } else { 0o644 };
             let usual = Mode::from_bits_truncate(0o600);
             let mut file = Beneath::new(&parent)

@@ -25,7 +25,7 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, Inotify, InotifyEvent, WatchDescriptor};
 
 use super::changes::{Change, Noted, Root, Seen, is_below, join};
-use super::files::{REPLACING, Workspace, checked, failed, is_pending};
+use super::files::{Pending, Workspace, checked, failed};
 use crate::supervise::turn::Turn;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
@@ -246,14 +246,14 @@ impl Watches {
             return;
         };
         // A client's file is not there before it has its own name.
-        if is_pending(name) {
-            if name == REPLACING && mask.contains(AddWatchFlags::IN_MOVED_FROM) {
+        let is_directory = mask.contains(AddWatchFlags::IN_ISDIR);
+        if let Some(pending) = Pending::of(name).filter(|_| !is_directory) {
+            if pending == Pending::Replacing && mask.contains(AddWatchFlags::IN_MOVED_FROM) {
                 self.replacing = Some(event.cookie);
             }
             return;
         }
         let path = join(directory, name.as_bytes());
-        let is_directory = mask.contains(AddWatchFlags::IN_ISDIR);
         if mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO) {
             let is_replaced = self.replacing == Some(event.cookie);
             self.note(

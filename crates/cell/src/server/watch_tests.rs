@@ -168,6 +168,38 @@ fn a_watch_sees_its_directory_and_follows_no_link() {
 }
 
 #[test]
+fn names_of_files_that_are_written_hide_nothing_of_the_program() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = watched(&spawner, "import os", "")?;
+        let code = "for name in ('.cellblock-writing', '.cellblock-replacing'):\n  \
+            os.mkdir(name); open(name + '/inner', 'w').close()\n  \
+            open(name + '-', 'w').close()\n\
+            os.rename('.cellblock-replacing-', 'renamed')";
+        let mut seen = Seen::default();
+        front.begin(2, code, json!({}))?;
+        assert_eq!(seen.answer(&mut front)?["state"], "kept");
+        file(
+            &mut front,
+            1,
+            json!({"write": {"path": "new", "content": "1"}}),
+        )?;
+        seen.until(&mut front, |seen| {
+            seen.has("new", "created")
+                && seen.has("renamed", "created")
+                && [".cellblock-writing", ".cellblock-replacing"]
+                    .iter()
+                    .all(|name| seen.has(&format!("{name}/inner"), "created"))
+                && seen.has(".cellblock-writing-", "created")
+                && seen.others.iter().any(|other| other["file"]["id"] == 1)
+        })?;
+        let written = json!({"id": 1, "answer": {"written": {"size": 1}}});
+        assert_eq!(seen.others, [json!({"file": written})]);
+        Ok(())
+    });
+}
+
+#[test]
 fn a_watch_ends_with_its_cell() {
     alone(|| {
         let spawner = spawner()?;
