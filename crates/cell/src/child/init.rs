@@ -15,9 +15,9 @@ use super::processes::Processes;
 use super::program::RESERVED;
 use super::report::Reporter;
 use super::seats::Seat;
+use super::waiting::{await_stop, is_alone, started};
 use super::{Prepared, Role};
 use record::error::Step;
-use sys::clone::vfork_shared;
 use sys::process::{self, ChildUsage, ProcessCount, Stopped};
 
 /// All processes of the cell but init: from pid 1, -1 is everybody else in the
@@ -83,16 +83,19 @@ impl<'a> Init<'a> {
     pub(super) fn run(mut self) -> i32 {
         let report = Reporter::afterwards(&self.cell.report);
         let mut status = self.serve(&report);
-        let stopped = self.waits_with.filter(|_| status.is_none());
-        let stopped = stopped.and_then(|exit| Some((exit, self.stop_program()?)));
+        let waiting = self.program.filter(|_| status.is_none());
         let mut is_reported = false;
-        match stopped {
-            Some((exit, Stopped::Alive(used))) => {
-                self.report_stopped(exit, used, &report);
-                is_reported = true;
+        if let (Some(exit), Some(program)) = (self.waits_with, waiting) {
+            let _ = kill(ALL, Signal::SIGSTOP);
+            match await_stop(program, &self.signals) {
+                Some(Stopped::Alive(used)) if is_alone(program) => {
+                    self.report_stopped(exit, used, &report);
+                    is_reported = true;
+                }
+                Some(Stopped::Ended(ended)) => status = Some(ended),
+                // More is to be ended and counted than the program.
+                _ => {}
             }
-            Some((_, Stopped::Ended(ended))) => status = Some(ended),
-            None => {}
         }
         let _ = kill(ALL, Signal::SIGKILL);
         self.cell.progress.note_all_killed();
@@ -103,15 +106,9 @@ impl<'a> Init<'a> {
         0
     }
 
-    /// Stops all processes. What the program has used is known then, and not only when the kernel
-    /// has freed its memory.
-    fn stop_program(&self) -> Option<Stopped> {
-        let _ = kill(ALL, Signal::SIGSTOP);
-        process::await_stop(self.program?).ok()
-    }
-
-    /// Reports the end of a program that is stopped and is about to be killed: its end takes the
-    /// processor that the report needs.
+    /// Reports the end of a program that is stopped, is all that runs, and is about to be killed.
+    /// What it has used is known, and not only when the kernel has freed its memory; and its end
+    /// takes the processor that the report needs.
     fn report_stopped(&self, exit: u8, used: ChildUsage, report: &Reporter<'_>) {
         let mut usage = used.and(process::children_usage());
         usage.count = ProcessCount {
@@ -343,13 +340,15 @@ impl<'a> Init<'a> {
     }
 
     /// Reaps everything and reports. `status` is the program's, if it was reaped
-    /// before.
+    /// before. One that waited to be ended, and was, has the status that it waits with.
     fn reap_all(&mut self, mut status: Option<i32>, report: &Reporter<'_>) {
         let mut at_end = u32::from(status.is_some());
         while let Ok(Some((pid, ended))) = process::reap(true) {
             at_end += 1;
             if Some(pid) == self.program {
-                status = status.or(Some(ended));
+                let waits_with = self.waits_with.map(|exit| i32::from(exit) << 8);
+                let is_killed = libc::WIFSIGNALED(ended) && libc::WTERMSIG(ended) == libc::SIGKILL;
+                status = status.or(waits_with.filter(|_| is_killed)).or(Some(ended));
             }
             self.reaped(pid, ended, report);
         }
@@ -379,19 +378,4 @@ fn is_asked_to_end(signals: &SignalFd) -> bool {
             && info.ssi_pid == 0;
     }
     is_asked
-}
-
-/// How many processes and threads were started since the program was, itself
-/// included. The kernel numbers them in order (pid_namespaces(7)), so the number
-/// of one more shows it; a refused one gets none.
-fn started(program: Pid) -> Option<u32> {
-    /// Below this, numbers are not given out again when the last one has been.
-    const FIRST_AGAIN: i32 = 300;
-    // SAFETY: init has one thread, and the child does nothing.
-    let next = unsafe { vfork_shared(|| 0) }.ok()?;
-    let _ = process::reap(true);
-    let count = next.as_raw() - program.as_raw();
-    (next.as_raw() < FIRST_AGAIN)
-        .then(|| u32::try_from(count).ok())
-        .flatten()
 }

@@ -35,6 +35,7 @@ mod stdio;
 mod terminal;
 mod tether;
 mod tree;
+mod waiting;
 
 pub(crate) use mounts::open_bind;
 pub(crate) use terminal::TerminalSetup;

@@ -251,7 +251,7 @@ fn end(observed: &Observed) -> End {
         }
         (None, Some(status)) => End::Signaled(libc::WTERMSIG(status)),
         // Init was killed before it could say how the program ended.
-        (None, None) => End::Signaled(libc::SIGKILL),
+        (None, None) => (observed.waited_with).map_or(End::Signaled(libc::SIGKILL), End::Exited),
     }
 }
 

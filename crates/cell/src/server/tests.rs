@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
@@ -641,6 +642,68 @@ fn a_channel_that_the_code_breaks_ends_the_interpreter() {
                 (&json!("kept"), "False\n")
             );
         }
+        Ok(())
+    });
+}
+
+/// Writes frames of the driver's.
+const FORGED: &str = r#"
+import os, time
+def field(key, value):
+    return b"t" + bytes([len(key)]) + len(value).to_bytes(4, "big") + key + value
+def frame(kind, execution):
+    fields = [(b"kind", kind), (b"execution", b"%d" % execution), (b"status", b"7")]
+    fields = b"".join(field(*each) for each in fields)
+    return len(fields).to_bytes(4, "big") + fields
+def forge(kind, execution):
+    os.write(4, frame(kind, execution))
+"#;
+
+#[test]
+fn an_interpreter_that_goes_on_does_not_wait_to_be_ended() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let exit = format!("{FORGED}x = 1; forge(b'exit', 1); time.sleep(0.1); print('went on')");
+        let helped = format!(
+            "{FORGED}if os.fork() == 0: time.sleep(1000)\nforge(b'done', 2); forge(b'exit', 2)"
+        );
+        let answer = front.run(1, &exit)?;
+        assert_eq!(
+            (&answer["state"], text(&answer, "stdout")),
+            (&json!("kept"), "went on\n"),
+            "{answer}"
+        );
+        front.run(2, &helped)?;
+        let next = front.run(3, "print(x)")?;
+        assert_eq!(
+            (&next["state"], text(&next, "stdout")),
+            (&json!("kept"), "1\n"),
+            "{next}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn a_channel_that_ends_with_an_execution_is_noted() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let code = format!(
+            "{FORGED}print('on', flush=True); time.sleep(0.3)\n\
+             forge(b'done', 1); os.close(4); time.sleep(1000)"
+        );
+        front.begin(1, &code, json!({"events": true}))?;
+        while front.report("event")?["event"]["event"] != "stdout" {}
+        // Frame and end are there when the supervisor looks.
+        kill(front.supervisor, Signal::SIGSTOP)?;
+        std::thread::sleep(Duration::from_millis(600));
+        kill(front.supervisor, Signal::SIGCONT)?;
+        front.report("answer")?;
+        front.begin(2, "print(2)", json!({"wall_ms": 20000}))?;
+        let next = front.report("answer")?;
+        assert_ne!(text(&next, "outcome"), "timeout", "{next}");
         Ok(())
     });
 }

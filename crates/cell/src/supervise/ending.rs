@@ -12,6 +12,7 @@ use super::evidence::Stop;
 use super::watch::{Phase, SETUP_DEADLINE, Watch};
 use crate::child::command::Command;
 use crate::launch::END_DEADLINE;
+use record::Start;
 use record::error::{SetupError, Step};
 
 /// How long init gets to kill what is left before it is killed too.
@@ -149,12 +150,16 @@ impl Watch<'_, '_> {
     }
 
     /// Ends a program that waits to be ended, where it is all that runs. Where more is to be ended
-    /// or counted, or it is being ended already, it has to exit by itself.
+    /// or counted, or it is being ended already, it has to exit by itself. Only a copy waits so, at
+    /// the end of its cell: from any other program the frame comes from the code, and means nothing.
     pub(super) fn end_waiting(&mut self) {
-        let Some(status) = self.execution.report.exit.take() else {
+        let waits = self.cell.running.start == Start::Forked && self.cell.is_last;
+        let exit = self.execution.report.exit.take();
+        let Some(status) = exit.filter(|_| waits) else {
             return;
         };
         if self.cell.phase == Phase::Running && self.cell.has_only_its_program() {
+            self.cell.seen.waited_with = Some(status);
             self.order_end(Command::EndWith(status));
         } else if let Some(channel) = &mut self.cell.running.channel {
             channel.from = None;

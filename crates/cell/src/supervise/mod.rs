@@ -207,6 +207,8 @@ pub(crate) struct Observed {
     pub(crate) executed_ns: u64,
     /// The program's wait status (wait(2)), if it came to run.
     pub(crate) status: Option<i32>,
+    /// The exit status with which the program waited to be ended, if it did.
+    pub(crate) waited_with: Option<u8>,
     /// What the supervisor ended the cell for, if it did.
     pub(crate) stopped: Option<Stop>,
     /// The time that the program had for its own end, if it had any.

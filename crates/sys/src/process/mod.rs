@@ -21,7 +21,7 @@ pub use descriptors::{
     cloexec_range, close_all_but, close_from, duplicate_above, place, readable, share_file,
     standard_streams, take_descriptors,
 };
-pub use usage::{ChildUsage, CpuTime, ProcessCount, Stopped, await_stop, children_usage};
+pub use usage::{ChildUsage, CpuTime, ProcessCount, Stopped, children_usage, stopped};
 
 /// Nanoseconds on CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {

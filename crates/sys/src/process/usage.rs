@@ -106,13 +106,14 @@ pub enum Stopped {
     Ended(i32),
 }
 
-/// Waits until a child that was sent SIGSTOP is stopped, or has ended (wait4(2)).
+/// Whether a child that was sent SIGSTOP is stopped, or has ended (wait4(2)); `None` while it is
+/// neither. One that waits for a child in vfork(2) stops when that child lets it.
 ///
 /// # Errors
 /// The call's error number; ECHILD when it is no child.
-pub fn await_stop(child: Pid) -> Result<Stopped, Errno> {
+pub fn stopped(child: Pid) -> Result<Option<Stopped>, Errno> {
     let mut status = 0;
-    let options = libc::__WALL | libc::WUNTRACED;
+    let options = libc::__WALL | libc::WUNTRACED | libc::WNOHANG;
     loop {
         // SAFETY: rusage is plain data for which all zeroes is valid.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -120,12 +121,46 @@ pub fn await_stop(child: Pid) -> Result<Stopped, Errno> {
         let waited =
             unsafe { libc::wait4(child.as_raw(), &raw mut status, options, &raw mut usage) };
         match Errno::result(waited) {
+            Ok(0) => return Ok(None),
             Ok(_) if libc::WIFSTOPPED(status) => {
-                return Ok(Stopped::Alive(ChildUsage::of(&usage)));
+                return Ok(Some(Stopped::Alive(ChildUsage::of(&usage))));
             }
-            Ok(_) => return Ok(Stopped::Ended(status)),
+            Ok(_) => return Ok(Some(Stopped::Ended(status))),
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    use nix::sys::signal::{Signal, kill};
+
+    use super::*;
+
+    fn soon(child: Pid) -> Option<Stopped> {
+        let until = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < until {
+            if let Some(stopped) = stopped(child).unwrap() {
+                return Some(stopped);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    #[test]
+    fn a_child_that_does_not_stop_is_not_waited_for() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed());
+        assert_eq!(stopped(pid), Ok(None));
+        kill(pid, Signal::SIGSTOP).unwrap();
+        assert!(matches!(soon(pid), Some(Stopped::Alive(_))));
+        child.kill().unwrap();
+        assert_eq!(soon(pid), Some(Stopped::Ended(libc::SIGKILL)));
+        assert!(child.wait().is_err(), "it was not reaped");
     }
 }

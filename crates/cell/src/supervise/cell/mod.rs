@@ -188,6 +188,8 @@ impl<'a> Cell<'a> {
         };
         if watch.cell.lives() {
             watch.begin(monotonic_ns());
+            // Its end may have been seen when the last execution was over.
+            watch.note_broken_channel();
         }
         while !watch.is_over() {
             watch.step()?;

@@ -60,12 +60,15 @@ impl Cell<'_> {
         self.close_if_sent();
     }
 
-    /// Whether the driver still has the pipe from which it reads requests.
+    /// Whether the driver still has the pipes from which it reads requests and to which it reports.
     pub(in crate::supervise) fn takes_requests(&self) -> bool {
         let channel = self.running.channel.as_ref();
         let Some(to) = channel.and_then(|end| end.to.as_ref()) else {
             return true;
         };
+        if !self.frames_open {
+            return false;
+        }
         let mut fds = [PollFd::new(to.as_fd(), PollFlags::empty())];
         let polled = poll(&mut fds, PollTimeout::ZERO);
         !polled.is_ok_and(|count| count > 0)

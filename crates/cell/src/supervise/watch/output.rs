@@ -101,9 +101,10 @@ impl Watch<'_, '_> {
 
     /// A cell that was to go on ends when no further `done` can come: unless the
     /// program is ending, of which init reports soon.
-    pub(super) fn note_broken_channel(&mut self) {
+    pub(in crate::supervise) fn note_broken_channel(&mut self) {
+        let has_channel = self.cell.running.channel.is_some();
         let is_lost = !self.cell.frames_open || self.execution.report.is_broken;
-        if is_lost && !self.is_cut_off && !self.cell.is_last && self.cell.lives() {
+        if has_channel && is_lost && !self.is_cut_off && !self.cell.is_last && self.cell.lives() {
             self.is_cut_off = true;
             let soon = Instant::now() + EXIT_DEADLINE;
             self.cell.deadline = Some(self.cell.deadline.map_or(soon, |until| until.min(soon)));

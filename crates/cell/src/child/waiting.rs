@@ -1,0 +1,111 @@
+//! A program that waits to be ended, and what is certain of it before it is.
+
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::kill;
+use nix::sys::signalfd::SignalFd;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+use sys::clone::vfork_shared;
+use sys::process::{self, Stopped};
+
+/// How long a program may take to stop. One that waits in vfork(2) does not, and neither does one
+/// that another process has go on.
+const STOP_DEADLINE: Duration = Duration::from_millis(20);
+/// Below this, the kernel gives out no number again (`RESERVED_PIDS`).
+const FIRST_AGAIN: i32 = 300;
+
+/// Waits until a program that was sent SIGSTOP is stopped or has ended; `None` when it takes too
+/// long. `signals` tells of SIGCHLD.
+pub(super) fn await_stop(program: Pid, signals: &SignalFd) -> Option<Stopped> {
+    let until = Instant::now() + STOP_DEADLINE;
+    loop {
+        if let Some(stopped) = process::stopped(program).ok()? {
+            return Some(stopped);
+        }
+        let left = until.checked_duration_since(Instant::now())?;
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        let _ = poll(
+            &mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)],
+            timeout,
+        );
+        while let Ok(Some(_)) = signals.read_signal() {}
+    }
+}
+
+/// Whether it is certain that nothing else runs in the namespace but init, which asks. All numbers
+/// that were given out are tried: init may not look at every process in `/proc`.
+pub(super) fn is_alone(program: Pid) -> bool {
+    let others = |number: &i32| *number != program.as_raw();
+    let is_unused = |number| kill(Pid::from_raw(number), None) == Err(Errno::ESRCH);
+    next_number()
+        .filter(|next| *next < FIRST_AGAIN)
+        .is_some_and(|next| (2..next).filter(others).all(is_unused))
+}
+
+/// How many processes and threads were started since the program was, itself
+/// included. The kernel numbers them in order (pid_namespaces(7)), so the number
+/// of one more shows it; a refused one gets none.
+pub(super) fn started(program: Pid) -> Option<u32> {
+    let next = next_number().filter(|next| *next < FIRST_AGAIN)?;
+    u32::try_from(next - program.as_raw()).ok()
+}
+
+/// The number that the next process gets.
+fn next_number() -> Option<i32> {
+    // SAFETY: init has one thread, and the child does nothing.
+    let next = unsafe { vfork_shared(|| 0) }.ok()?;
+    let _ = waitpid(next, Some(WaitPidFlag::__WALL));
+    Some(next.as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sched::{CloneFlags, unshare};
+    use nix::sys::signal::Signal;
+    use nix::sys::wait::WaitStatus;
+    use nix::unistd::{ForkResult, fork, pause};
+
+    use super::*;
+    use crate::launch::tests::alone;
+
+    /// A process that waits for its end.
+    fn start() -> Pid {
+        // SAFETY: this process has one thread.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => loop {
+                pause();
+            },
+            ForkResult::Parent { child } => child,
+        }
+    }
+
+    fn finds_others() -> bool {
+        let program = start();
+        let before = is_alone(program) && is_alone(program);
+        let other = start();
+        let beside = is_alone(program);
+        let _ = kill(other, Signal::SIGKILL);
+        let _ = waitpid(other, None);
+        before && !beside && is_alone(program)
+    }
+
+    #[test]
+    fn a_process_beside_the_program_is_found() {
+        alone(|| {
+            unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWPID)?;
+            // SAFETY: this process has one thread.
+            match unsafe { fork() }? {
+                ForkResult::Child => process::exit_now(i32::from(!finds_others())),
+                ForkResult::Parent { child } => {
+                    assert_eq!(waitpid(child, None)?, WaitStatus::Exited(child, 0));
+                    Ok(())
+                }
+            }
+        });
+    }
+}
