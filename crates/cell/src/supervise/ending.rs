@@ -9,7 +9,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 
 use super::Grace;
 use super::evidence::Stop;
-use super::watch::{Phase, SETUP_DEADLINE, Watch};
+use super::watch::{Phase, Watch, setup_deadline};
 use crate::child::command::Command;
 use crate::launch::END_DEADLINE;
 use record::Start;
@@ -51,7 +51,8 @@ impl Watch<'_, '_> {
             Phase::SetUp if self.cell.seen.stopped.is_some() => self.kill(),
             Phase::SetUp => {
                 let step = self.cell.running.progress.step().unwrap_or(Step::Clone);
-                let message = format!("not done after {} seconds", SETUP_DEADLINE.as_secs());
+                let most = setup_deadline(self.cell.running.is_seat);
+                let message = format!("not done after {} seconds", most.as_secs());
                 let error = SetupError::new(step, message)
                     .hint("is a bind on a network file system that does not answer?");
                 self.cell.seen.failure = Some(error);

@@ -26,7 +26,7 @@ use crate::supervise::meter::{InUse, Meter};
 use crate::supervise::network::CellBroker;
 use crate::supervise::proc::{ProcFiles, descendants, used_so_far};
 use crate::supervise::processes::Processes;
-use crate::supervise::watch::{Paces, Phase, SETUP_DEADLINE, Watch};
+use crate::supervise::watch::{Paces, Phase, Watch, setup_deadline};
 use crate::supervise::{
     Between, BlockedSignals, Denials, DriverReport, Execution, Observed, Parent,
 };
@@ -139,7 +139,7 @@ impl<'a> Cell<'a> {
             between: Between::default(),
             has_program,
             phase: Phase::SetUp,
-            deadline: Some(Instant::now() + SETUP_DEADLINE),
+            deadline: Some(Instant::now() + setup_deadline(running.is_seat)),
             next_check: None,
             is_frozen: false,
             was_interrupted: false,

@@ -12,6 +12,7 @@ use crate::child::command::{Command, ProcessStreams, send_process};
 use crate::child::parcel;
 use crate::launch::process_pipes;
 use crate::supervise::cell::Cell;
+use crate::supervise::watch::SHARED_DEADLINE;
 use record::error::{Result, SetupError, Step};
 use sys::process::take_descriptors;
 use sys::terminal::Size;
@@ -40,6 +41,10 @@ impl Cell<'_> {
     }
 
     fn start_process(&mut self, order: u64, start: ProcessStart) -> Result<Option<()>> {
+        let most = match self.is_shared() {
+            true => SHARED_DEADLINE,
+            false => START_DEADLINE,
+        };
         let processes = &mut self.processes;
         if processes.running.len() >= MOST {
             let message = format!("{MOST} processes run in this context already");
@@ -73,7 +78,7 @@ impl Cell<'_> {
             program,
             pipes,
             wall: start.wall,
-            deadline: Instant::now() + START_DEADLINE,
+            deadline: Instant::now() + most,
         });
         Ok(None)
     }

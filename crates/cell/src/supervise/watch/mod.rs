@@ -49,11 +49,22 @@ use sys::process::monotonic_ns;
 /// Setting a cell up takes a millisecond; a bind of a dead network file system
 /// can take for ever.
 pub(in crate::supervise) const SETUP_DEADLINE: Duration = Duration::from_secs(30);
+/// How long init may take to start something in a cell of several supervisors: it starts nothing
+/// while one of them has all processes stopped, to read files.
+pub(in crate::supervise) const SHARED_DEADLINE: Duration = Duration::from_secs(60);
 /// How long init may take to send the signal of an interrupt: long, so that an overloaded host does
 /// not cost a context its state. The front end ends a cell that takes longer.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(10);
 /// Bytes of output from which on the supervisor's own memory counts.
 const HEAVY: u64 = 256 << 10;
+
+/// How long the set-up may take, in a cell of another supervisor's or in an own one.
+pub(in crate::supervise) const fn setup_deadline(is_seat: bool) -> Duration {
+    match is_seat {
+        true => SHARED_DEADLINE,
+        false => SETUP_DEADLINE,
+    }
+}
 
 /// How far a cell has come, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
