@@ -1,7 +1,7 @@
 //! Connections: what clients do wrong, and who may connect.
 
 use std::io::Write as _;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
@@ -200,19 +200,11 @@ fn a_service_manager_passes_its_socket() {
     let path = directory.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
     // As systemd does: descriptor 3, and the pid that it is for.
-    let script = format!(
-        "exec 3<&{}; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" serve --idle-exit 1s",
-        listener.as_raw_fd()
-    );
-    nix::fcntl::fcntl(
-        &listener,
-        nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()),
-    )
-    .unwrap();
+    let script = "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" serve --idle-exit 1s";
     let mut server = std::process::Command::new("sh")
-        .args(["-c", &script])
+        .args(["-c", script])
         .arg(executable())
-        .stdin(Stdio::null())
+        .stdin(OwnedFd::from(listener))
         .spawn()
         .unwrap();
     let mut client = Client::connect(&path);
