@@ -156,7 +156,25 @@ fn only_the_workspace_bounds_a_file() {
     let full = http.request("PUT", "/v1/contexts/a/files/more", &content);
     assert_eq!(full.status, 507, "{}", full.text());
     assert_eq!(full.json()["error"]["errno"], "ENOSPC");
-    http.ask("DELETE", "/v1/contexts/a/files/more", &json!({}));
+    let names = || {
+        let listed = http.get("/v1/contexts/a/files").json();
+        let entries = listed["entries"]["entries"].as_array().cloned().unwrap();
+        let names = entries
+            .iter()
+            .map(|entry| entry["path"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    // Nothing is left of it, or of that of a client that goes midway.
+    assert_eq!(names(), ["big"]);
+    let mut socket = http.connect();
+    let head = "PUT /v1/contexts/a/files/big HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000\r\n\r\n";
+    socket.write_all(head.as_bytes()).unwrap();
+    socket.write_all(&content[..5_000_000]).unwrap();
+    until("the first part", || names().len() == 2);
+    drop(socket);
+    until("the part is removed", || names() == ["big"]);
+    let found = http.get("/v1/contexts/a/stat?path=big").json();
+    assert_eq!(found["found"]["entry"]["size"], 35_000_000, "{found}");
     assert_eq!(last_value(&run_in(&http, "a", "1 + 1")), "2");
 }
 

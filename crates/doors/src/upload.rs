@@ -1,14 +1,17 @@
 //! Contents of files, as they arrive, and as calls take them.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt as _;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use serve::protocol::{Code, Failure};
 
 use crate::body::PATIENCE;
+use crate::client::Client;
 use crate::files;
+use crate::random;
 use crate::unzip::Unzip;
 
 /// The bytes of a block.
@@ -118,6 +121,11 @@ impl<C: Chunks> Parts<C> {
         }
     }
 
+    /// Whether there is no part after the last one.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// The next part; `None` at the end.
     ///
     /// # Errors
@@ -134,6 +142,61 @@ impl<C: Chunks> Parts<C> {
         self.is_begun = true;
         Ok(is_part.then(|| files::content(&part)))
     }
+}
+
+/// Writes a file of several parts, of which `params` of `file.write` have the first. It has another
+/// name beside its own until it is whole, so that no other request finds a part of it, and none is
+/// left. Returns what the last call of `file.write` does.
+///
+/// # Errors
+/// The client has gone, or a call fails.
+pub(crate) async fn write_parts<C: Chunks>(
+    client: &mut Client,
+    mut params: Map<String, Value>,
+    mut parts: Parts<C>,
+) -> Result<Value, Failure> {
+    let to = params.get("path").cloned().unwrap_or_default();
+    let pending = json!(pending(to.as_str().unwrap_or_default())?);
+    let of_context = json!({"context": params.get("context"), "path": pending});
+    params.insert("path".to_owned(), pending.clone());
+    let written = async {
+        let mut written = client.ask_for("file.write", &params).await?;
+        params.remove("executable");
+        params.insert("append".to_owned(), true.into());
+        while let Some(content) = parts.next().await? {
+            params.insert("content".to_owned(), content);
+            written = client.ask_for("file.write", &params).await?;
+        }
+        let rename = json!({"context": params.get("context"), "from": pending, "to": to});
+        client.ask("file.move", &rename).await?;
+        Ok(written)
+    };
+    let written = written.await;
+    if written.is_err() {
+        // The caller gets the first error.
+        let _ = client.ask("file.remove", &of_context).await;
+    }
+    written
+}
+
+/// A new name beside a file's.
+fn pending(path: &str) -> Result<PathBuf, Failure> {
+    let number: String = (random::bytes(8)?.iter())
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Ok(Path::new(path).with_file_name(format!(".cellblock-upload-{number}")))
+}
+
+/// Does `work` to its end, also if the request is dropped because its client has gone: then `work`
+/// still removes what it has made for a moment.
+///
+/// # Errors
+/// Those of `work`; the server is ending.
+pub(crate) async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|error| Err(Failure::new(Code::Failed, error.to_string())))
 }
 
 #[cfg(test)]

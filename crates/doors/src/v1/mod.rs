@@ -20,7 +20,7 @@ use crate::answer::{self, Answer};
 use crate::body;
 use crate::files;
 use crate::front::Guarded;
-use crate::upload::{Blocks, Parts};
+use crate::upload::{Blocks, Parts, to_the_end, write_parts};
 pub use openapi::openapi;
 use table::{Reply, Route, TABLE};
 
@@ -70,7 +70,7 @@ async fn serve(
     let route = asked.route;
     let (head, body) = request.into_parts();
     if route.reply == Reply::Upload {
-        return upload(guarded, party, &asked, body).await;
+        return to_the_end(upload(guarded.clone(), party, asked, body)).await;
     }
     let body = body::read(body).await?;
     let mut params = match route.has_object() {
@@ -112,26 +112,28 @@ async fn serve(
 
 /// Writes a file part by part.
 async fn upload(
-    guarded: &Guarded,
+    guarded: Guarded,
     party: Party,
-    asked: &Asked,
+    asked: Asked,
     body: Body,
 ) -> Result<Answer, Failure> {
     let mut params = Map::new();
     asked.add_to(&mut params)?;
     let mut parts = Parts::of(Blocks::of(body));
-    let (mut client, mut written) = (None, None);
-    while let Some(content) = parts.next().await? {
-        let client = match &mut client {
-            Some(client) => client,
-            // A request is no client of the hub before there is something to write.
-            None => client.insert(guarded.client(party)?),
-        };
+    let mut next = parts.next().await?;
+    // A request is no client of the hub before there is something to write.
+    let mut client = guarded.client(party)?;
+    let is_added = params.get("append") == Some(&Value::Bool(true));
+    if !is_added && !parts.is_over() {
+        params.extend(next.map(|content| ("content".to_owned(), content)));
+        let written = write_parts(&mut client, params, parts).await?;
+        return Ok(answer::json(StatusCode::OK, &written));
+    }
+    let mut written = None;
+    while let Some(content) = next {
         params.insert("content".to_owned(), content);
         written = Some(client.ask(asked.route.call, &params).await?);
-        // The file exists now, with its mode, and the rest is added.
-        params.insert("append".to_owned(), true.into());
-        params.remove("executable");
+        next = parts.next().await?;
     }
     Ok(answer::json(StatusCode::OK, &written))
 }

@@ -102,7 +102,7 @@ where
 /// A client of the hub for the files and processes of a sandbox.
 pub(super) struct SandboxClient {
     pub(super) client: Client,
-    sandbox: Arc<Sandbox>,
+    pub(super) sandbox: Arc<Sandbox>,
 }
 
 impl SandboxClient {

@@ -19,7 +19,7 @@ use crate::e2b::sandboxes::Sandbox;
 use crate::e2b::{connect, wire};
 use crate::files;
 use crate::front::Guarded;
-use crate::upload::{Blocks, Chunks, Parts};
+use crate::upload::{Blocks, Chunks, Parts, to_the_end, write_parts};
 
 /// The most files of a form.
 const MOST_FILES: usize = 256;
@@ -59,7 +59,7 @@ pub(super) async fn upload(
 ) -> Answer {
     let named = asked.path.filter(|path| !path.is_empty());
     let given = named.clone().unwrap_or_default();
-    let written = async {
+    let written = async move {
         let blocks = blocks(&headers, body)?;
         let mut client = SandboxClient::connect(&guarded, &sandbox)?;
         let kind = headers
@@ -71,7 +71,7 @@ pub(super) async fn upload(
         let to = named.ok_or_else(|| bad("the query has no path"))?;
         Ok(vec![write(&mut client, &to, blocks).await?])
     };
-    match written.await {
+    match to_the_end(written).await {
         Ok(files) => answer::json(StatusCode::OK, &files),
         Err(failure) => failed(&failure, &given),
     }
@@ -110,11 +110,19 @@ async fn write(
     chunks: impl Chunks,
 ) -> Result<Value, Failure> {
     let at = path::inside(to).map_err(refused)?;
-    let (mut parts, mut is_begun) = (Parts::of(chunks), false);
-    while let Some(content) = parts.next().await? {
-        let params = json!({"path": at, "content": content, "append": is_begun});
+    let mut parts = Parts::of(chunks);
+    let content = parts.next().await?;
+    if parts.is_over() {
+        let params = json!({"path": at, "content": content});
         client.tell("file.write", params).await?;
-        is_begun = true;
+    } else {
+        // Also makes the cell of a sandbox that has none yet.
+        client.tell("file.list", json!({"path": ""})).await?;
+        let mut params = Map::new();
+        params.insert("context".to_owned(), client.sandbox.main.clone().into());
+        params.insert("path".to_owned(), json!(at));
+        params.extend(content.map(|content| ("content".to_owned(), content)));
+        write_parts(&mut client.client, params, parts).await?;
     }
     let shown = path::shown(&at.to_string_lossy());
     Ok(json!({"name": path::name(&shown), "type": "file", "path": shown}))
