@@ -88,6 +88,20 @@ impl Log {
         }
     }
 
+    /// Reports the counts that a flood has held back.
+    pub(crate) fn report_counts(&mut self) {
+        let late = (self.refused.iter_mut()).filter(|(_, count)| count.reported != count.all);
+        let reports: Vec<Report> = late
+            .map(|(what, count)| {
+                count.reported = count.all;
+                refusal(what.clone(), count.all)
+            })
+            .collect();
+        for report in &reports {
+            self.report(report);
+        }
+    }
+
     /// Notes that a limit was reached.
     pub(crate) fn limit(&mut self, name: &'static str) {
         self.limits_hit.insert(name);
@@ -201,6 +215,25 @@ mod tests {
             .iter()
             .any(|report| matches!(report, Report::Refused(refused) if refused.count == 1000));
         assert!(counted);
+    }
+
+    #[test]
+    fn counts_that_were_held_back_are_reported_when_asked_for() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut log = Log::new(writer.into()).unwrap();
+        log.counts = Rate::new(0);
+        for _ in 0..7 {
+            log.refused("evil.example", None, Via::Dns, Reason::NotAllowed);
+        }
+        log.report_counts();
+        log.report_counts();
+        log.flush();
+        drop(log);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        // At 1, 2 and 4, and when asked for.
+        assert_eq!(text.lines().count(), 4, "{text}");
+        assert!(text.contains(r#""count":7"#), "{text}");
     }
 
     #[test]

@@ -24,7 +24,8 @@ pub enum Report {
     /// A connection has ended, or was refused.
     Closed(Closed),
     /// A name that was asked for, or a host that was connected to, was refused. Repeated
-    /// with the count so far, at once; in a flood, at each power of two and at the end.
+    /// with the count so far, at once; in a flood, at each power of two, before a mark and at the
+    /// end.
     Refused(Refused),
     /// The supervisor asked for it: all that had happened by then is reported before.
     Mark(Mark),

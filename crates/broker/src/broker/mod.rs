@@ -212,6 +212,7 @@ impl Broker {
             }
             self.free.append(&mut self.freed);
             if let Some(mark) = self.marks.turn(worked) {
+                self.log.report_counts();
                 self.log.report(&Report::Mark(mark));
             }
         }

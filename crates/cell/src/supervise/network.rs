@@ -31,7 +31,7 @@ const KNOWN: usize = 4096;
 const LAST_REPORTS: Duration = Duration::from_millis(500);
 
 /// How long the broker gets to report what happened in an execution that has ended.
-const CATCH_UP: Duration = Duration::from_millis(100);
+const CATCH_UP: Duration = Duration::from_millis(500);
 
 /// Who asked for what, and why it was refused.
 type RefusalKey = (String, Option<u16>, &'static str, &'static str);
