@@ -424,8 +424,8 @@ fn branches() {
         name.unwrap_or_else(|| panic!("{forked}")).to_owned()
     });
     for name in names.chain(["a".to_owned()]) {
-        let lines = "print('x', x)\nget('web.example'); get('four.example')";
-        let (state, ended) = execute(&mut client, &name, lines);
+        let lines = format!("print('x', x)\nget('web.example'); {LATER}; get('four.example')");
+        let (state, ended) = execute(&mut client, &name, &lines);
         assert_eq!(state, "restored", "{ended:?}");
         assert_eq!(ended.lines("x 1").len(), 1, "{ended:?}");
         assert_eq!(ended.lines("hello web.example").len(), 1, "{ended:?}");
