@@ -187,8 +187,8 @@ pub(super) fn copy_in(tracee: &Tracee, image: &Image) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Gives the process the template's content wherever the image had it and it has not. It has the
-/// image's mappings by now.
+/// Writes the template's content to pages that had it in the image and do not have it in the
+/// process. The process must have the image's mappings already.
 pub(super) fn copy_base(tracee: &Tracee, image: &Image, base: &Base) -> Result<(), Refusal> {
     let inherited: Vec<Span> = image.rest.inherited().collect();
     let mappings = &image.rest.mappings;
@@ -219,7 +219,7 @@ struct Batch {
     bytes: usize,
     /// Whether the process may read all of them itself.
     is_readable: bool,
-    /// Whether it may write to all of them.
+    /// Whether the process may write to all of them.
     is_writable: bool,
 }
 

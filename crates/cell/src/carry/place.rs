@@ -13,8 +13,8 @@ use super::refusal::Refusal;
 use record::bytes::RawText;
 use sys::memory::Span;
 
-/// Gives the process the image's mappings. `found` are those that it has besides the caller's room:
-/// the kernel takes a millisecond to list hundreds of them.
+/// Gives the process the image's mappings. `found` are its present mappings, without the caller's
+/// room. The caller passes them because the kernel takes a millisecond to list hundreds of them.
 pub(super) fn set_layout(
     caller: &mut Caller<'_>,
     image: &Image,

@@ -1,4 +1,4 @@
-//! What the supervisor has init do; `report/mod.rs` shows when.
+//! The supervisor's orders to init; `report/mod.rs` shows their sequence.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -140,7 +140,7 @@ pub(super) enum Received {
     Process(ProcessOrder),
     /// Obey this socket's orders as well, for another interpreter.
     Seat(OwnedFd),
-    /// Start the interpreter of the seat by whose socket this comes.
+    /// Start the interpreter of the seat on whose socket this order arrives.
     Interpreter(InterpreterOrder),
 }
 
@@ -237,7 +237,7 @@ impl Received {
         }
     }
 
-    /// Whether the next message orders to start something. It can still be received.
+    /// Whether the next message is an order to start something. The message stays in the socket.
     pub(super) fn next_starts(socket: BorrowedFd<'_>) -> bool {
         let mut bytes = [0; SIZE];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;

@@ -30,7 +30,7 @@ pub(super) fn wait(
     scratch: &[OwnedFd],
     report: &Reporter<'_>,
 ) -> Result<Option<Ordered>, Fail> {
-    // The supervisor sees all else for itself before it sends a program.
+    // The supervisor checks everything else from outside before it sends a program.
     landlock::prove(cell.plan)?;
     let site = Site::new(Step::Report);
     // The supervisor looks at the cell's namespaces from outside, which an unprivileged

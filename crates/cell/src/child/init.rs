@@ -24,8 +24,8 @@ use sys::process::{self, ChildUsage, ProcessCount, Stopped};
 /// namespace.
 const ALL: Pid = Pid::from_raw(-1);
 
-/// Another side that has closed its end, or sends nothing more. With `POLLIN`, it would show only
-/// behind the messages that wait.
+/// The other side has closed its end, or sends nothing more. `POLLIN` would show this only after
+/// all waiting messages have been received.
 const HANGS_UP: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 
 /// What init needs for its remaining life.
@@ -34,7 +34,7 @@ pub(super) struct Init<'a> {
     signals: SignalFd,
     /// `None` in a cell without one.
     program: Option<Pid>,
-    /// The exit status with which the program waits to be ended.
+    /// The exit status that the program announced when it began to wait to be ended.
     waits_with: Option<u8>,
     /// The program's side of the cell's terminal. It stays open here: otherwise a program that
     /// closes its own descriptors and opens the terminal again by name would find it hung up.
@@ -45,7 +45,7 @@ pub(super) struct Init<'a> {
     processes: Processes,
     /// Further interpreters. Their places in the list stay while init obeys orders.
     seats: Vec<Seat>,
-    /// Whether the cell's own supervisor has had all processes stopped.
+    /// Whether the cell's own supervisor keeps all processes stopped.
     has_frozen: bool,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Init<'a> {
                     is_reported = true;
                 }
                 Some(Stopped::Ended(ended)) => status = Some(ended),
-                // More is to be ended and counted than the program.
+                // Other processes must be ended and counted, too.
                 _ => {}
             }
         }
@@ -106,9 +106,9 @@ impl<'a> Init<'a> {
         0
     }
 
-    /// Reports the end of a program that is stopped, is all that runs, and is about to be killed.
-    /// What it has used is known, and not only when the kernel has freed its memory; and its end
-    /// takes the processor that the report needs.
+    /// Reports the end of a stopped program before it is killed, when nothing else runs. Its usage
+    /// is known by then. The kernel would report it only after freeing the program's memory, which
+    /// also takes the processor from the report.
     fn report_stopped(&self, exit: u8, used: ChildUsage, report: &Reporter<'_>) {
         let mut usage = used.and(process::children_usage());
         usage.count = ProcessCount {
@@ -118,7 +118,7 @@ impl<'a> Init<'a> {
         report.ended(i32::from(exit) << 8, usage);
     }
 
-    /// How many processes were started: only without a cgroup, which counts them better.
+    /// How many processes were started; `None` with a cgroup, which counts them better.
     fn started(&self) -> Option<u32> {
         (self.program)
             .filter(|_| self.cell.fallback.processes.is_some())
@@ -173,8 +173,9 @@ impl<'a> Init<'a> {
         }
     }
 
-    /// What to wait for on the socket of the seat with this index, or on the first one. An order
-    /// to start something waits while another supervisor needs all processes stopped.
+    /// The events to wait for on the socket of the seat with this index, or on that of the cell's
+    /// own supervisor (`None`). An order to start something waits while another supervisor needs
+    /// all processes stopped.
     fn awaited(&self, index: Option<usize>) -> PollFlags {
         let seat = index.and_then(|index| self.seats.get(index));
         let socket = seat.map_or(self.cell.report.as_fd(), Seat::socket);
@@ -184,8 +185,8 @@ impl<'a> Init<'a> {
         }
     }
 
-    /// Whether another supervisor than that of this seat, or than the first one, has had all
-    /// processes stopped.
+    /// Whether a supervisor keeps all processes stopped, other than that of this seat or, for
+    /// `None`, than the cell's own.
     fn is_frozen_by_another(&self, index: Option<usize>) -> bool {
         let mut seats = self.seats.iter().enumerate();
         (index.is_some() && self.has_frozen)
@@ -255,7 +256,8 @@ impl<'a> Init<'a> {
         }
     }
 
-    /// Obeys another socket from here on. A supervisor that gets no seat sees its socket's end.
+    /// Obeys another socket from here on. If that fails, the socket is closed, and its supervisor
+    /// reads end of file.
     fn add_seat(&mut self, socket: OwnedFd) {
         self.seats.extend(Seat::new(socket).ok());
         self.close_others();
@@ -340,7 +342,7 @@ impl<'a> Init<'a> {
     }
 
     /// Reaps everything and reports. `status` is the program's, if it was reaped
-    /// before. One that waited to be ended, and was, has the status that it waits with.
+    /// before. A program that waited to be ended and was killed has the status that it announced.
     fn reap_all(&mut self, mut status: Option<i32>, report: &Reporter<'_>) {
         let mut at_end = u32::from(status.is_some());
         while let Ok(Some((pid, ended))) = process::reap(true) {

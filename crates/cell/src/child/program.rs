@@ -28,12 +28,12 @@ pub(super) struct Started {
     pub(super) listener: Option<OwnedFd>,
 }
 
-/// What becomes the standard streams of a program.
+/// The standard streams of a program.
 #[derive(Clone, Copy)]
 pub(super) enum Streams<'a> {
-    /// These; `None` leaves the caller's.
+    /// These descriptors; `None` leaves the caller's stream.
     Given([Option<&'a OwnedFd>; 3]),
-    /// The line of its controlling terminal, for all three.
+    /// Its side of its controlling terminal, for all three.
     Terminal(&'a OwnedFd),
 }
 

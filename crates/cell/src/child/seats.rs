@@ -26,7 +26,7 @@ pub(super) struct Seat {
     /// `None` until it is started, and after its end.
     program: Option<Pid>,
     pub(super) processes: Processes,
-    /// Whether its supervisor has had all processes stopped.
+    /// Whether its supervisor keeps all processes stopped.
     pub(super) has_frozen: bool,
 }
 
@@ -91,10 +91,10 @@ impl Seat {
     /// Reports the end of a reaped child, if it is one of this seat's.
     pub(super) fn reaped(&mut self, pid: Pid, status: i32) {
         if Some(pid) == self.program {
-            // The kernel does not give the group's number to another one so soon.
+            // The kernel does not reuse the group's number so soon.
             self.kill();
             self.program = None;
-            // What it used cannot be told from what the rest of the cell used.
+            // Its usage cannot be told apart from that of the rest of the cell.
             self.report().ended(status, ChildUsage::default());
         }
         let report = Reporter::afterwards(&self.socket);

@@ -1,4 +1,5 @@
-//! A program that waits to be ended, and what is certain of it before it is.
+//! What init checks before it ends a program that waits to be ended: that the program has stopped,
+//! and that nothing else runs.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -13,14 +14,14 @@ use nix::unistd::Pid;
 use sys::clone::vfork_shared;
 use sys::process::{self, Stopped};
 
-/// How long a program may take to stop. One that waits in vfork(2) does not, and neither does one
-/// that another process has go on.
+/// How long a program may take to stop. A program that waits in vfork(2) does not stop, and neither
+/// does one that another process continues.
 const STOP_DEADLINE: Duration = Duration::from_millis(20);
-/// Below this, the kernel gives out no number again (`RESERVED_PIDS`).
+/// The kernel reuses no process id below this one (`RESERVED_PIDS`).
 const FIRST_AGAIN: i32 = 300;
 
 /// Waits until a program that was sent SIGSTOP is stopped or has ended; `None` when it takes too
-/// long. `signals` tells of SIGCHLD.
+/// long. `signals` is readable at SIGCHLD.
 pub(super) fn await_stop(program: Pid, signals: &SignalFd) -> Option<Stopped> {
     let until = Instant::now() + STOP_DEADLINE;
     loop {
@@ -37,8 +38,8 @@ pub(super) fn await_stop(program: Pid, signals: &SignalFd) -> Option<Stopped> {
     }
 }
 
-/// Whether it is certain that nothing else runs in the namespace but init, which asks. All numbers
-/// that were given out are tried: init may not look at every process in `/proc`.
+/// Whether it is certain that only this program and init, which calls this, run in the namespace.
+/// All process ids that were assigned are tried: init may not look at every process in `/proc`.
 pub(super) fn is_alone(program: Pid) -> bool {
     let others = |number: &i32| *number != program.as_raw();
     let is_unused = |number| kill(Pid::from_raw(number), None) == Err(Errno::ESRCH);
@@ -48,14 +49,14 @@ pub(super) fn is_alone(program: Pid) -> bool {
 }
 
 /// How many processes and threads were started since the program was, itself
-/// included. The kernel numbers them in order (pid_namespaces(7)), so the number
-/// of one more shows it; a refused one gets none.
+/// included. The kernel numbers them in order (pid_namespaces(7)), so the id of one more process
+/// shows how many there were; a refused process gets no id.
 pub(super) fn started(program: Pid) -> Option<u32> {
     let next = next_number().filter(|next| *next < FIRST_AGAIN)?;
     u32::try_from(next - program.as_raw()).ok()
 }
 
-/// The number that the next process gets.
+/// The id that the next process gets.
 fn next_number() -> Option<i32> {
     // SAFETY: init has one thread, and the child does nothing.
     let next = unsafe { vfork_shared(|| 0) }.ok()?;

@@ -286,7 +286,7 @@ fn write(
     with_workspace(live, layout, to, image.size(), most)
 }
 
-/// Adds the workspace to a checkpoint that has `bytes` bytes, and may have `most`.
+/// Adds the workspace to a checkpoint that has `bytes` bytes and may grow to `most`.
 pub(super) fn with_workspace(
     live: &mut Live<'_>,
     layout: Layout,

@@ -19,8 +19,8 @@ use sys::tree::{self, erase, kind_of};
 
 /// The most entries of one answer.
 const MOST_ENTRIES: usize = 10_000;
-/// The most bytes that their paths and the texts of links have: a program makes all of them as
-/// long as it likes.
+/// The most bytes of their paths and of the targets of links together: programs choose the length
+/// of each.
 const MOST_TEXT: usize = 16 << 20;
 
 /// One entry of a directory.
@@ -133,8 +133,8 @@ impl Workspace<'_> {
         Ok(FileAnswer::Moved { entry })
     }
 
-    /// Lists a directory, the workspace itself for an empty path; `depth` levels of directories,
-    /// of which it is the first.
+    /// Lists a directory, or the workspace itself for an empty path. The entries of `depth` levels
+    /// of directories are listed; this directory is the first level.
     ///
     /// # Errors
     /// It is missing, or is not a directory.

@@ -28,7 +28,7 @@ pub(crate) struct Execution<'e> {
     pub(crate) is_last: bool,
 }
 
-/// What an execution gave.
+/// The result of an execution.
 pub(crate) struct Answer {
     pub(crate) record: Record,
     pub(crate) state: State,
@@ -120,7 +120,7 @@ impl Context<'_> {
         }
     }
 
-    /// Where the code is a file of the cell's, the cell is made with it.
+    /// If the code has to be a file in the cell, the cell is made with that file.
     fn take_code(&mut self, execution: &Execution<'_>) -> Result<()> {
         let is_file = (self.resolved.as_ref())
             .and_then(Resolved::driver)
@@ -183,7 +183,7 @@ impl Context<'_> {
 
     /// The answer to an execution that was cancelled before it began.
     pub(crate) fn cancelled(&self) -> Answer {
-        // The next answer says it again, of an execution that did begin.
+        // The answer to the next execution that begins reports the state again.
         let (state, why) = self.state();
         Answer {
             record: run::cancelled(&self.spec),

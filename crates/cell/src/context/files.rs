@@ -28,11 +28,11 @@ use sys::tree::kind_of;
 
 /// The most bytes of one answer.
 const MOST_BYTES: u64 = 16 << 20;
-/// The name of a file while it is being written, which is its own: a program cannot have a directory
-/// of that name, or mislead watches by files of such names.
+/// The temporary name of a file while it is being written. Programs cannot predict it, so they can
+/// neither have a directory of that name nor mislead watches by files of such names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
-    /// There is no file that it replaces.
+    /// It replaces no file.
     New,
     /// It replaces a file.
     Replacing,
@@ -57,7 +57,7 @@ impl Pending {
         ))
     }
 
-    /// What a name that this supervisor has made is for; `None` for other names.
+    /// The purpose of a temporary name; `None` for names that this supervisor did not make.
     pub(super) fn of(name: &OsStr) -> Option<Self> {
         let own = format!("{:016x}", own_number().ok()?);
         let is_own = |kind: &Self| {
@@ -192,15 +192,15 @@ impl Context<'_> {
     /// Those of [`Self::in_workspace`], and of the change.
     pub(crate) fn edit(&mut self, edit: WorkspaceEdit) -> Result<FileAnswer> {
         let answer = self.apply(&edit)?;
-        // Without a cell, it is part of what the next one begins with.
+        // Without a cell, the change is in the workspace with which the next cell begins.
         if let (Some(log), Some(_)) = (&mut self.log, &self.live) {
             log.add(Step::Edit(edit));
         }
         Ok(answer)
     }
 
-    /// Changes the workspace. No execution lists that as its own change, except where content
-    /// was added to a file.
+    /// Changes the workspace. No execution lists the change as its own, unless content was added to
+    /// a file.
     pub(super) fn apply(&mut self, edit: &WorkspaceEdit) -> Result<FileAnswer> {
         let answer = self.in_workspace(|files| match edit {
             WorkspaceEdit::Write {
@@ -254,7 +254,7 @@ impl Workspace<'_> {
         let bytes = content.as_bytes();
         self.as_owner(|| {
             let parent = self.make_parent(path)?;
-            // Watches are told by the name whether a file is new.
+            // The temporary name shows watches whether the file is new.
             let pending = match fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(_) => Pending::Replacing,
                 Err(_) => Pending::New,

@@ -23,7 +23,7 @@ const MOST_STEPS: usize = 1000;
 pub const MOST_BYTES: u64 = 32 << 20;
 /// The most time that the executions took.
 const MOST_TIME: Duration = Duration::from_secs(300);
-/// Bytes that a step counts for besides its texts.
+/// Bytes that a step counts besides those of its texts.
 const STEP_BYTES: usize = 256;
 
 /// One thing that happened in a context.
@@ -50,7 +50,7 @@ pub(super) struct Executed {
     pub(super) output: u64,
 }
 
-/// How an execution ended, in what must be the same when it is executed again.
+/// How an execution ended. All of this must be the same when it is executed again.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ended {
     outcome: Outcome,
@@ -87,8 +87,8 @@ struct Saved<S> {
 pub(super) struct Log {
     /// The history of the present interpreter, or of the next one.
     pub(super) own: History,
-    /// The history of the interpreter before, whose state is lost, until something else is
-    /// executed.
+    /// The history of the previous interpreter, whose state is lost. It is kept until something
+    /// else is executed.
     pub(super) past: Option<History>,
 }
 

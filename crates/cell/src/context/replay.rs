@@ -27,7 +27,7 @@ use record::error::Result;
 
 /// How long a replay may take.
 const MOST_TIME: Duration = Duration::from_secs(600);
-/// The maximum number of executions that are named.
+/// The maximum number of executions that a reason names.
 const MOST_NAMED: usize = 10;
 
 const HISTORY: &str = "history";
@@ -195,7 +195,7 @@ impl Context<'_> {
         let until = Instant::now() + MOST_TIME;
         let mut differing = Vec::new();
         for step in &history.steps {
-            // What was asked for between two executions has not been read yet.
+            // An order that came between two executions has not been read yet.
             if control.is_some_and(|control| control.take().is_some()) {
                 return Err(interrupted());
             }

@@ -8,7 +8,7 @@ use crate::run::{self, Ahead, From, Live, Stock};
 use crate::workspace::inputs::Staged;
 use record::error::{Result, SetupError, Step};
 
-/// What the first record of such an interpreter says.
+/// The warning in the first record of an interpreter with a fixed layout.
 const FIXED: &str = "the interpreter's memory is laid out without randomisation, so that the context can be forked: code in the cell can predict its addresses";
 
 impl<'a> Context<'a> {
@@ -44,7 +44,7 @@ impl<'a> Context<'a> {
     pub(super) fn start_from(&mut self, stock: Option<&'a Stock>) -> Result<Live<'a>> {
         let mut spec = self.spec.clone();
         if self.workspace.is_some() {
-            // They are among what the last cell left.
+            // The workspace that the last cell left has them.
             spec.files.clear();
             spec.files_from = None;
         }
@@ -59,8 +59,8 @@ impl<'a> Context<'a> {
             None => Staged::read(&resolved.plan)?,
         };
         self.id.clone_from(&resolved.plan.id);
-        // Without a blank cell, or with one of another plan, all of it is made now.
-        // An init that waits does not get to know of another layout.
+        // Without a blank cell, or with one of another plan, the whole cell is made now. An init
+        // that waits cannot be told of another memory layout.
         let is_usual = staged.is_empty() && !is_fixed;
         let ahead = self.ahead.take();
         let had_ahead = ahead.is_some();
@@ -73,7 +73,7 @@ impl<'a> Context<'a> {
             (None, Some(ahead)) => From::Ahead(Box::new(ahead)),
             (None, None) => {
                 if had_ahead {
-                    // The facts about the host are as old as that cell.
+                    // The facts about the host were read when that cell was made.
                     resolved = run::resolve(&spec)?;
                     resolved.plan.id.clone_from(&self.id);
                     resolved.plan.program.fixed_layout = is_fixed;

@@ -245,7 +245,7 @@ impl Watches {
             }
             return;
         };
-        // A client's file is not there before it has its own name.
+        // A file that a client writes is reported only under its final name.
         let is_directory = mask.contains(AddWatchFlags::IN_ISDIR);
         if let Some(pending) = Pending::of(name).filter(|_| !is_directory) {
             if pending == Pending::Replacing && mask.contains(AddWatchFlags::IN_MOVED_FROM) {

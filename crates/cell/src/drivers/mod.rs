@@ -267,12 +267,12 @@ pub struct DriverFile {
     pub content: Content,
 }
 
-/// The content of a file, as the executable has it.
+/// The content of a file, in the form that the executable contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// As it is.
     Plain(&'static str),
-    /// Packed, for an interpreter that starts slowly anyway, or is for contexts.
+    /// Packed. This is for interpreters that start slowly anyway, and for files of contexts.
     Packed(&'static [u8]),
 }
 
@@ -293,7 +293,7 @@ pub(crate) fn unpack_all() {
 }
 
 fn unpacked(packed: &[u8]) -> String {
-    // A test has unpacked it.
+    // This cannot fail: a test unpacks each file of the executable.
     String::from_utf8(packed::unpack(packed).unwrap_or_default()).unwrap_or_default()
 }
 

@@ -57,7 +57,8 @@ impl Frame {
         })
     }
 
-    /// That of an interpreter in another supervisor's cell, which has its limits and its filter.
+    /// What is known of an interpreter in another supervisor's cell, whose limits and filter it
+    /// has.
     ///
     /// # Errors
     /// The policy cannot be completed.

@@ -1,7 +1,7 @@
 //! Further interpreters in a supervisor's cell.
 //!
-//! Each gets a supervisor of its own, so that executions in them go on at once. It is forked from
-//! the supervisor of the cell, whose spec and descriptors it needs, and which belongs to the same
+//! Each gets a supervisor of its own, so that they execute at the same time. It is forked from the
+//! supervisor of the cell, whose spec and descriptors it needs, and which belongs to the same
 //! client.
 
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ struct Host {
     spec: Spec,
 }
 
-/// A cell in which a supervisor starts interpreters, though it is another one's.
+/// The cell of another supervisor, in which a supervisor starts interpreters.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'s> {
     pub(super) seat: &'s Seat,
@@ -41,7 +41,7 @@ pub(super) struct Place<'s> {
 }
 
 impl Place<'_> {
-    /// The cell's rootfs. Which one is the usual one depends on the language.
+    /// The cell's rootfs by name: the default one depends on the language.
     fn rootfs(&self) -> RootfsRef {
         let label = &self.seat.plan.rootfs;
         match &self.host.rootfs {
@@ -95,7 +95,7 @@ impl Guests {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Tells all that wait why they get no place.
+    /// Refuses all supervisors that wait, with this reason.
     pub(super) fn refuse(&self, error: &SetupError) {
         for socket in self.waiting.borrow_mut().drain(..) {
             refuse(&socket, error.clone());
@@ -108,7 +108,7 @@ impl Guests {
         let Some(Host { base, spec }) = &*host else {
             return;
         };
-        // A figure of memory may be being read by a thread, which ends soon.
+        // A thread may still be reading a memory figure. It ends soon.
         while sys::process::has_one_thread().unwrap_or(true)
             && let Some(socket) = self.next()
         {
@@ -150,7 +150,7 @@ fn fork(socket: &OwnedFd, base: &Base, place: Place<'_>) -> Result<()> {
     }
 }
 
-/// Answers the first order of a supervisor that there is not going to be.
+/// Answers the first order of a supervisor that will not be started.
 fn refuse(socket: &OwnedFd, error: SetupError) {
     let report = Report::Failed {
         order: "open".to_owned(),

@@ -59,7 +59,7 @@ pub(super) enum Task {
     Refused(&'static str, Option<u64>, SetupError),
 }
 
-/// What is carried out and can be stopped.
+/// Work that is being done and can be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Current {
     /// The execution of this number.
@@ -73,7 +73,7 @@ pub(super) struct Mailbox {
     socket: OwnedFd,
     out: Rc<Outbox>,
     current: Cell<Option<Current>>,
-    /// What was asked for about the current replay. It holds for all executions of the replay.
+    /// A request about the current replay, which applies to all executions of the replay.
     stopped: Cell<Option<Asked>>,
     arrived: RefCell<Arrived>,
     /// Files whose changes are reported, and what tells of them.
@@ -90,7 +90,7 @@ struct Arrived {
     /// Each with the bytes of its line.
     tasks: VecDeque<(Task, usize)>,
     bytes: usize,
-    /// They came with lines that are not complete, or are not taken yet.
+    /// Sockets that came with lines which are not complete, or are not taken yet.
     sockets: VecDeque<OwnedFd>,
     closed: Option<Closed>,
 }
@@ -144,7 +144,7 @@ impl Mailbox {
         Some(task)
     }
 
-    /// What was carried out is over.
+    /// Notes that the current work is over.
     pub(super) fn task_is_over(&self) {
         self.current.set(None);
         self.stopped.set(None);
@@ -260,7 +260,8 @@ impl Mailbox {
         reports.iter().for_each(|report| self.report(report));
     }
 
-    /// Reads what has come; returns what it asks for about the current execution or replay.
+    /// Reads the orders that have come; returns what they request about the current execution or
+    /// replay.
     fn read(&self) -> Option<Asked> {
         let arrived = &mut *self.arrived.borrow_mut();
         let mut buffer = ReadBuffer::default();

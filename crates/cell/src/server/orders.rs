@@ -23,8 +23,9 @@
 //!                                   ◄────── ended
 //! ```
 //!
-//! `interrupt`, `cancel`, `stop` and `end` take effect at once; `admit` and those of
-//! `process` wait for a running cell but not for an execution; every other order waits for the orders before it.
+//! `interrupt`, `cancel`, `stop` and `end` take effect at once; `admit` and orders about processes
+//! wait for a running cell but not for an execution; every other order waits for the orders before
+//! it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -72,8 +73,8 @@ pub enum Order {
     /// Lists the variables and what the cell uses.
     Describe,
     /// Gives a further interpreter a place in the cell. Its supervisor, which begins with an `open`
-    /// of its own, gets the socket that comes with this line. It has no report; where there is no
-    /// place, that is the report of the `open`.
+    /// of its own, gets the socket that comes with this line. It has no report of its own: if the
+    /// cell has no place, the report of the `open` says so.
     Admit,
     /// An order about a process beside the interpreter.
     Process {

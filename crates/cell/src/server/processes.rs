@@ -222,7 +222,7 @@ impl Processes {
         }
     }
 
-    /// The reports that news make.
+    /// Turns news about processes into reports.
     pub(super) fn hear(&mut self, news: ProcessNews<'_>, reports: &mut Vec<Report>) {
         match news {
             ProcessNews::Done(id, pid) => {

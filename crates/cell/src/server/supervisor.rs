@@ -29,7 +29,7 @@ pub(super) fn serve(socket: OwnedFd, base: &Base, stock: Option<&Stock>) -> ! {
     live(socket, base, stock, None)
 }
 
-/// The life of a supervisor whose interpreter is in another one's cell. It ends with that cell.
+/// Serves as the supervisor of an interpreter in another supervisor's cell, until that cell ends.
 pub(super) fn serve_in(socket: OwnedFd, base: &Base, place: Place<'_>) -> ! {
     live(socket, base, None, Some(place))
 }

@@ -150,9 +150,10 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Ends a program that waits to be ended, where it is all that runs. Where more is to be ended
-    /// or counted, or it is being ended already, it has to exit by itself. Only a copy waits so, at
-    /// the end of its cell: from any other program the frame comes from the code, and means nothing.
+    /// Ends a program that waits to be ended, if nothing else runs. If other processes must be
+    /// ended or counted, or the program is being ended already, it has to exit by itself. Only a
+    /// copy waits in this way, at the end of its cell: any other such frame was sent by the code
+    /// and has no effect.
     pub(super) fn end_waiting(&mut self) {
         let waits = self.cell.running.start == Start::Forked && self.cell.is_last;
         let exit = self.execution.report.exit.take();
@@ -269,8 +270,8 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Tells init that nothing follows. It closes its end once it has sent SIGKILL to what was
-    /// started for this supervisor.
+    /// Ends the orders to init, which then sends SIGKILL to everything that it has started for this
+    /// supervisor and closes its end.
     fn leave(&mut self) {
         if !matches!(
             self.cell.phase,

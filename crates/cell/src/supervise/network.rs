@@ -274,7 +274,7 @@ impl CellBroker {
         }
     }
 
-    /// Reads what happened until now, where the cell goes on living.
+    /// Reads the reports about what has happened until now, in a cell that goes on.
     pub(super) fn catch_up(&mut self, observer: Option<&dyn Observer>) {
         let until = Instant::now() + CATCH_UP;
         if self.process.as_ref().is_some_and(BrokerProcess::ask_mark) {

@@ -43,7 +43,7 @@
 //! when it is done.
 //!
 //! The socket is of type SOCK_SEQPACKET and close-on-exec; the program never
-//! has it. End of file without a message means that init died, and the shared
+//! has it. End of file without a message means that init was killed, and the shared
 //! [`Progress`](sys::shared::Progress) shows where.
 
 use std::io::{IoSlice, IoSliceMut};

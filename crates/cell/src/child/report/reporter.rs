@@ -51,7 +51,7 @@ impl<'a> Reporter<'a> {
         self.socket
     }
 
-    /// A supervisor that this does not reach is gone, and then so is init.
+    /// If this does not reach the supervisor, the supervisor is gone, and init ends, too.
     pub(in crate::child) fn failed(&self, failure: &Fail) {
         let _ = self.send(FAILED, &fields_of(failure), &[]);
     }
@@ -119,7 +119,7 @@ impl<'a> Reporter<'a> {
         self.pass(WAITING, scratch, [])
     }
 
-    /// The routes are there, and these are the sockets that they lead to.
+    /// Reports that the routes exist. The supervisor gets the sockets that they lead to.
     pub(in crate::child) fn sockets(&self, sockets: &[(Role, OwnedFd)]) -> Result<(), Fail> {
         let site = self.enter(Step::Egress);
         let mut rest = sockets.chunks(MAX_FDS - 1).peekable();

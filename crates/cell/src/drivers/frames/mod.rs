@@ -27,9 +27,9 @@
 //! `started` and after `done`, the shim ignores it. A signal that arrives while the execution ends
 //! has either effect, and no effect on the next one: the supervisor sends the next request only
 //! after init has sent the signal, and that request has `interrupted`. A shim whose runtime handles
-//! signals in a thread of its own waits until it has handled that one. What becomes of it while the
-//! code has a handler of its own is the code's matter. A request to describe can be interrupted,
-//! too.
+//! signals in a thread of its own waits until it has handled that one. If the code has set a
+//! handler of its own, that handler decides what the signal does. A request to describe can be
+//! interrupted, too.
 //!
 //! # Messages
 //!
@@ -57,11 +57,11 @@
 //! | `done` | `status`: the exit status of the last command, for a shell |
 //! | `exit` | `status`: the exit status to be ended with |
 //!
-//! A shim that has done all that comes before the end of its process may send `exit` and wait for
-//! a moment, at most until the reading end of the frames' pipe is closed, and exit then. Where the
-//! program is the cell's only process and has one thread, the supervisor has it killed instead and
-//! reports this exit status: the kernel takes milliseconds to free the memory of a large process,
-//! and no record has to wait for that.
+//! A shim that has only its own exit left to do may first send `exit` and wait for a moment, at
+//! most until the reading end of the frames' pipe is closed. Where the program is the cell's only
+//! process and has one thread, the supervisor has it killed instead and reports this exit status:
+//! the kernel takes milliseconds to free the memory of a large process, and no record has to wait
+//! for that.
 //!
 //! Messages are plain fields and not JSON because most languages can write fields
 //! without loading a library: Python's `json` costs a third of its start-up time, and

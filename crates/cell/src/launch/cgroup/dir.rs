@@ -97,7 +97,7 @@ impl Dir {
         })
     }
 
-    /// It, opened again: a lock of this one's (flock(2)) is not the other one's.
+    /// The same directory, opened again: each of the two can hold a lock (flock(2)) of its own.
     pub(super) fn reopen(&self) -> Result<Self> {
         Ok(Self {
             path: self.path.clone(),

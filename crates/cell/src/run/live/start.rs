@@ -19,24 +19,24 @@ use crate::workspace::outputs;
 use crate::workspace::{Lower, OutDir};
 use record::error::Result;
 
-/// What there is of a cell before it is started.
+/// What exists of a cell before it is started.
 pub(crate) enum From<'a> {
     /// Nothing. All of it is made in one go.
     Nothing,
     /// Nothing. A blank cell is made first, then its program is started.
     ///
-    /// What it is goes there, if it is asked for.
+    /// The cell is described there, if the caller asks for that (`--info-fd`).
     Blank(Option<&'a Info>),
     /// A blank cell of the same plan.
     Ahead(Box<Ahead<'a>>),
     /// A template that loaded modules before.
     Template {
-        /// It.
+        /// The template.
         template: &'a Template,
         /// Whether an execution waits for the cell.
         is_awaited: bool,
     },
-    /// All but the interpreter, which is started in the cell of another supervisor's.
+    /// Everything but the interpreter, which is started in the cell of another supervisor.
     Seat(&'a Seat),
 }
 
@@ -174,7 +174,7 @@ fn start_in_blank<'a>(
         cancel,
     })?;
     if info.is_some() || !has_program {
-        // It waited only to be looked at.
+        // It was made for this execution, and waited only to be described.
         cell.note_cold();
     }
     Ok(cell)

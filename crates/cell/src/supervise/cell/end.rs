@@ -18,7 +18,7 @@ impl Cell<'_> {
         self.phase == Phase::Over
     }
 
-    /// Why a cell that has ended has, as the beginning of a sentence.
+    /// Why the cell has ended, as the beginning of a sentence.
     pub(crate) fn why_over(&self) -> String {
         match (&self.seen.stopped, self.seen.status) {
             (Some(Stop::MemoryWatchdog), _) => "the cell used up its memory".to_owned(),

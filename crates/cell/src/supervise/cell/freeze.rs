@@ -9,8 +9,8 @@ use crate::launch::wait_for;
 use crate::supervise::watch::Phase;
 use record::error::{Result, SetupError, Step};
 
-/// How long init gets to stop all processes. It shares its CPUs with them, so as many busy
-/// processes as a cell may have keep it from running for some of that time.
+/// How long init gets to stop all processes. It shares its CPUs with them, so many busy processes
+/// can keep it from running for some of that time.
 const FREEZE_DEADLINE: Duration = Duration::from_secs(5);
 
 impl<'a> Cell<'a> {

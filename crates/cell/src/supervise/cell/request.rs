@@ -1,4 +1,4 @@
-//! What a cell is given to do, and how that reaches its driver.
+//! A request to a cell, and how it is sent to the driver.
 
 use std::os::fd::AsFd as _;
 use std::time::Duration;
@@ -31,11 +31,11 @@ pub struct Request<'o> {
     pub(crate) forgets_interrupts: bool,
     /// Whether what was printed before a frame has been read when the frame is sent.
     pub(crate) settles: bool,
-    /// Sees what happens meanwhile.
+    /// Observes the execution.
     pub(crate) observer: Option<&'o dyn Observer>,
-    /// Hears that the program was executed.
+    /// Is notified when the program has been executed.
     pub(crate) on_start: Option<&'o dyn OnStart>,
-    /// Controls it meanwhile.
+    /// Controls the execution.
     pub(crate) control: Option<&'o dyn Control>,
 }
 

@@ -1,7 +1,7 @@
 //! What a copy has, as seen from outside, compared with what its cell is to have.
 //!
 //! A copy confines itself. Before it gets a byte of a caller's, the supervisor therefore looks at
-//! everything that the kernel shows of it. Landlock is not among that: no file of proc(5) shows a
+//! everything that the kernel shows of it. Landlock is the exception: no file of proc(5) shows a
 //! domain. So the copy is made to try what its rules deny ([`super::calls`]), and its answer is
 //! trusted.
 

@@ -48,8 +48,8 @@ const WINDOW: u64 = 256 << 10;
 const START_DEADLINE: Duration = Duration::from_secs(10);
 /// The pause before an order to kill a process is sent again, when init had no room for it.
 const KILL_AGAIN: Duration = Duration::from_millis(20);
-/// How often it is looked whether the output of a process that has ended is over: another
-/// process can take the rest of it, which no descriptor shows.
+/// How often the output of a process that has ended is checked for its end: another process can
+/// take the rest of it, which no descriptor shows.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The maximum number of filters: a child of an ended process still has that process's filter.
 const MOST_LISTENERS: usize = 256;

@@ -1,4 +1,4 @@
-//! What init says, and what it means for the cell.
+//! Messages from init, and their effects on the cell.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -18,7 +18,7 @@ impl Watch<'_, '_> {
     pub(in crate::supervise) fn on_message(&mut self) {
         let is_leaving = self.cell.phase == Phase::Leaving;
         match Message::receive(self.cell.running.report.as_fd()) {
-            // It says nothing of the end, and nothing else matters now.
+            // Only the report of the end matters now.
             Ok(Some(message)) if is_leaving && !matches!(message, Message::Ended { .. }) => {}
             Ok(Some(message)) => self.take_message(message),
             Err(Errno::EINTR | Errno::EAGAIN) => {}
@@ -142,7 +142,7 @@ impl Watch<'_, '_> {
         let seen = &mut self.cell.seen;
         let is_silent = seen.failure.is_none() && seen.status.is_none();
         if is_silent && seen.executed_ns == 0 && seen.stopped.is_none() {
-            // The shared page knows during which step.
+            // The shared page has the step.
             let step = self.cell.running.progress.step().unwrap_or(Step::Clone);
             let signal = killed_by.unwrap_or(Signal::SIGKILL);
             seen.failure = Some(

@@ -327,7 +327,8 @@ impl Watch<'_, '_> {
         }
         let kept = self.execution.output.iter().flatten().map(Capture::total);
         if kept.sum::<u64>() > HEAVY {
-            // What watched makes room for what writes the record.
+            // The code that watched is dropped from memory to make room for the code that writes
+            // the record.
             sys::text::drop_text_pages();
         }
         if let Some(broker) = &mut self.cell.broker {

@@ -13,7 +13,7 @@ use crate::supervise::driver::{Channel, read_frames};
 use crate::supervise::evidence::Stop;
 use crate::supervise::turn::Turn;
 
-/// What is left in pipes when an execution has ended is read for no longer.
+/// The longest time for reading what is left in pipes when an execution has ended.
 const DRAIN_DEADLINE: Duration = Duration::from_millis(100);
 
 /// How soon a program that has closed the driver's channel is to end.
@@ -77,7 +77,7 @@ impl Watch<'_, '_> {
         status == ReadStatus::More
     }
 
-    /// Reads frames for one turn, which is of the channel's pace unless given.
+    /// Reads frames for one turn; without `turn`, for one of the channel's own pace.
     pub(super) fn read_frames(&mut self, turn: Option<&mut Turn>) -> Channel {
         let channel = self.cell.running.channel.as_ref();
         let Some(from) = channel.and_then(|end| end.from.as_ref()) else {
@@ -100,7 +100,7 @@ impl Watch<'_, '_> {
     }
 
     /// A cell that was to go on ends when no further `done` can come: unless the
-    /// program is ending, of which init reports soon.
+    /// program is ending, which init reports soon.
     pub(in crate::supervise) fn note_broken_channel(&mut self) {
         let has_channel = self.cell.running.channel.is_some();
         let is_lost = !self.cell.frames_open || self.execution.report.is_broken;

@@ -31,9 +31,9 @@ HARMLESS = frozenset(
 # Those that do more, also where they are a part of Python's own program.
 ACTIVE = frozenset("_curses _dbm _gdbm _sqlite3 readline".split())
 
-# What pandas loads of pyarrow has streams, too. They write what they hold when they are freed, and
-# the garbage collector does not see them. Only code that contains this name has some, or code that
-# executes other code, which may contain it.
+# pyarrow, of which pandas loads a part, has streams, too. They write what they hold when they are
+# freed, and the garbage collector does not see them. They exist only if the code contains this name
+# or executes other code, which may contain it.
 HOLDER = "pyarrow"
 USES = (
     b"pyarrow",

@@ -19,7 +19,7 @@ LEAST = 1 << 31  # counts from here on are those of immortal objects
 
 
 def is_possible():
-    """Whether this Python has immortal objects, by a try."""
+    """Tries whether this Python has immortal objects."""
     thing = object()
     before = getrefcount(thing)
     if IMMORTAL < LEAST or count_at(id(thing)).value != before - 1:
@@ -56,7 +56,7 @@ def immortalise():
 
 
 def hidden(thing, kind):
-    """What the object refers to and the garbage collector does not follow."""
+    """Objects that this one refers to, and that the garbage collector does not report."""
     if kind is dict:
         return list(thing)
     if kind is CodeType:

@@ -194,7 +194,7 @@ def become(fields, calls, talk, touched):
         calls.make(0, entered)
         renew(fields)
         if "awaited" not in fields:
-            # Memory for itself that a program mostly writes to.
+            # Copies the pages that programs mostly write to.
             rehearsal.advise(touched, rehearsal.POPULATE_WRITE)
         result = calls.make(entered, len(calls.lines))
         os.write(talk, b"locked %d" % result)
@@ -215,8 +215,8 @@ def become(fields, calls, talk, touched):
 def await_end(status):
     """Announces that the process is at its end, and waits until it is killed or has to exit. A
     copy's memory takes the kernel milliseconds to free, and the record of what it has executed
-    does not wait for that if the supervisor ends the process. It may not hear of the end: what a
-    program itself writes to the channel can hide the frame."""
+    does not wait for that if the supervisor ends the process. The supervisor may miss the frame,
+    because a program can write to the channel itself."""
     channel = protocol.channel
     if channel.send("exit", (protocol.TEXT, "status", b"%d" % (status & 0xFF))):
         reader = poll()
