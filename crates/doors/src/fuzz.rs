@@ -1,8 +1,8 @@
-//! What reads bytes of HTTP's clients, for fuzzing: `tests/fuzz` calls it with inputs that it looks
-//! for, and the tests below with the same corpus and damaged copies.
+//! Functions that read bytes of HTTP's clients, for fuzzing: `tests/fuzz` calls them with generated
+//! inputs, and the tests below with the same corpus and damaged copies of it.
 //!
-//! Nothing here may panic, and each function asserts what must hold for any bytes. It is beside what
-//! it reads with.
+//! Nothing here may panic, and each function asserts what must hold for any bytes. Each is in the
+//! module whose parser it calls.
 
 pub use crate::e2b::fuzz::{envelopes, sandbox_path, sandbox_target, signed_link, upload_form};
 

@@ -6,7 +6,8 @@ use axum::body::Bytes;
 use flate2::write::GzDecoder;
 use serve::protocol::{Code, Failure};
 
-/// The compressed bytes that are inflated at once: they become a thousand times as many at most.
+/// The compressed bytes that are inflated at once. Inflating yields at most about a thousand times
+/// as many.
 const PIECE: usize = 256;
 
 /// Inflates piece by piece.
@@ -24,7 +25,7 @@ impl Unzip {
         }
     }
 
-    /// Takes what was received. Before, all pieces were read.
+    /// Takes compressed bytes. All pieces of the earlier ones must have been read.
     pub(crate) fn give(&mut self, compressed: Bytes) {
         self.compressed = compressed;
     }
@@ -46,7 +47,7 @@ impl Unzip {
     /// The last piece, when nothing more is received.
     ///
     /// # Errors
-    /// It is not whole.
+    /// The content is not complete.
     pub(crate) fn end(&mut self) -> Result<Vec<u8>, Failure> {
         self.decoder.try_finish().map_err(|_| no_gzip())?;
         Ok(std::mem::take(self.decoder.get_mut()))

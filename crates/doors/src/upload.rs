@@ -144,9 +144,9 @@ impl<C: Chunks> Parts<C> {
     }
 }
 
-/// Writes a file of several parts, of which `params` of `file.write` have the first. It has another
-/// name beside its own until it is whole, so that no other request finds a part of it, and none is
-/// left. Returns what the last call of `file.write` does.
+/// Writes a file of several parts. `params` are those of `file.write` for the first part. Until the
+/// file is complete, it has a temporary name beside its own, so that other requests never find a
+/// part of it; after a failure it is removed. Returns the result of the last `file.write`.
 ///
 /// # Errors
 /// The client has gone, or a call fails.
@@ -179,7 +179,7 @@ pub(crate) async fn write_parts<C: Chunks>(
     written
 }
 
-/// A new name beside a file's.
+/// A temporary name beside that of a file.
 fn pending(path: &str) -> Result<PathBuf, Failure> {
     let number: String = (random::bytes(8)?.iter())
         .map(|byte| format!("{byte:02x}"))
@@ -187,8 +187,8 @@ fn pending(path: &str) -> Result<PathBuf, Failure> {
     Ok(Path::new(path).with_file_name(format!(".cellblock-upload-{number}")))
 }
 
-/// Does `work` to its end, also if the request is dropped because its client has gone: then `work`
-/// still removes what it has made for a moment.
+/// Runs `work` to its end even if the request is dropped because its client has gone, so that
+/// `work` removes its temporary files.
 ///
 /// # Errors
 /// Those of `work`; the server is ending.

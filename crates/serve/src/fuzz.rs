@@ -1,5 +1,5 @@
-//! What reads lines of clients, for fuzzing: `tests/fuzz` calls it with inputs that it looks for, and
-//! the tests below with the same corpus and damaged copies.
+//! Functions that read lines of clients, for fuzzing: `tests/fuzz` calls them with generated
+//! inputs, and the tests below with the same corpus and damaged copies of it.
 //!
 //! Nothing here may panic, and each function asserts what must hold for any bytes.
 
@@ -28,7 +28,7 @@ pub fn mcp_lines(bytes: &[u8]) {
                 }
                 Line::Server(line) => line,
             };
-            // Whatever a client says, the door makes calls of the server's protocol.
+            // Whatever a client sends, the door makes calls of the server's protocol.
             let call = protocol::parse(&line);
             assert!(call.is_ok(), "{line}: {call:?}");
             let id = is_object(&line)["id"].take();

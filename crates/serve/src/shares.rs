@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::Party;
 
-/// A number of places. Half of them are divided evenly among the parties; the others go to
-/// whichever party asks first. So each party has some that the others cannot use up.
+/// A number of places. Half of them are divided evenly among the parties; any party can take the
+/// other half. So each party has some places that the others cannot use up.
 #[derive(Debug)]
 pub struct Shares {
     most: usize,
@@ -17,8 +17,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// So many places for at most so many parties. If there are fewer places than parties, none has
-    /// places of its own.
+    /// Shares `most` places among at most `parties` parties. With fewer places than parties, no
+    /// party has places of its own.
     pub fn new(most: usize, parties: usize) -> Self {
         let parties = parties.max(1);
         let each = (most / parties / 2).max(usize::from(most >= parties));

@@ -1,4 +1,4 @@
-//! What reads bytes of E2B's clients, for fuzzing (`crate::fuzz`).
+//! Functions that read bytes of E2B's clients, for fuzzing (`crate::fuzz`).
 
 pub use super::access::sandbox_target;
 pub use super::connect::envelopes;

@@ -115,8 +115,8 @@ impl Link {
     }
 }
 
-/// The query of a link, for fuzzing: only what was signed has a valid signature. The corpus has
-/// signatures of a few links.
+/// The query of a link, for fuzzing: only queries that were signed have a valid signature. The
+/// corpus has signatures of a few links.
 #[cfg(any(test, fuzzing))]
 pub fn signed_link(bytes: &[u8]) {
     const TOKEN: &str = "0123456789abcdef";

@@ -37,7 +37,7 @@ pub(super) fn empty() -> Answer {
     answer
 }
 
-/// The answer to what has no result.
+/// The answer to a request without a result.
 pub(super) fn done(done: Result<(), Failure>) -> Answer {
     match done {
         Ok(()) => empty(),

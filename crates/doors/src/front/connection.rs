@@ -164,7 +164,7 @@ fn duplicate(socket: &TcpStream) -> std::io::Result<TcpStream> {
 }
 
 /// Waits until the client has ended its side of a connection. hyper does not read while bytes of a
-/// next request wait, and so does not notice the end after them.
+/// further request wait, so it does not notice the end that follows them.
 async fn gone(socket: TcpStream) {
     while let Ok(found) = socket.ready(Interest::READABLE).await {
         // EPOLLRDHUP

@@ -1,8 +1,8 @@
-//! How many connections there are, and whose they are.
+//! The number of connections, and the parties that they count for.
 //!
-//! A connection is its client's once a request on it has shown a token. Until then no client can be
-//! blamed for it, and any host that reaches the port can open more: these connections have places
-//! apart, where the newest takes that of the oldest.
+//! A connection counts for a party once a request on it has shown that party's token. Until then it
+//! counts for no party, and any host that reaches the port can open more: such connections have
+//! places of their own, where the newest takes the place of the oldest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use serve::protocol::{Code, Failure};
 use serve::{Party, Shares};
 use tokio::sync::Notify;
 
-/// The part of all connections that is for those without a token.
+/// All connections divided by this are the places for those without a token.
 const UNKNOWN: usize = 4;
 
 /// The connections of all clients.
@@ -45,7 +45,7 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// Places for so many connections, of the clients with these many tokens.
+    /// Places for `most` connections of clients with this number of tokens.
     pub(super) fn new(most: usize, tokens: usize) -> Arc<Self> {
         let most_unknown = match tokens {
             0 => 0,

@@ -15,9 +15,9 @@ use super::MOST;
 use crate::client::Client;
 use crate::{files, random};
 
-/// How long ids are: LibreChat's check of them allows nothing else.
+/// The length of ids: LibreChat checks them and allows no other.
 const ID: usize = 21;
-/// What labels of storage sessions are.
+/// The label of storage sessions.
 const LABEL: &str = "storage session";
 /// Where code finds its files, and where `--symlink` leads.
 const DIRECTORIES: [&str; 2] = ["/mnt/data/", "/workspace/"];
@@ -179,7 +179,7 @@ pub(super) async fn keep(client: &mut Client, session: &str) -> Result<(), Failu
 /// Ends a session that has nothing to download.
 pub(super) async fn end(client: &mut Client, session: &str) {
     let params = json!({"context": session});
-    // One that is gone is what is wanted.
+    // It may have ended already.
     let _ = client.ask_for::<Deleted>("context.delete", &params).await;
 }
 

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
 use serve::protocol as p;
 
-/// What a method takes and gives.
+/// The parameters and the result of a method.
 pub(super) struct Forms {
     /// All parameters of the call.
     pub(super) takes: Schema,
@@ -12,7 +12,7 @@ pub(super) struct Forms {
     pub(super) gives: Schema,
 }
 
-/// Those of this method of the protocol.
+/// The forms of this method of the protocol.
 pub(super) fn of(method: &str, generator: &mut SchemaGenerator) -> Option<Forms> {
     let (_, forms) = TABLE.iter().find(|(own, _)| *own == method)?;
     Some(forms(generator))
@@ -21,7 +21,7 @@ pub(super) fn of(method: &str, generator: &mut SchemaGenerator) -> Option<Forms>
 /// A method, and what makes its forms.
 type Row = (&'static str, fn(&mut SchemaGenerator) -> Forms);
 
-/// What is read and written as it is has the type [`Value`].
+/// Content that is not parsed has the type [`Value`].
 const TABLE: &[Row] = &[
     ("status", forms::<p::None, p::Status>),
     ("metrics", forms::<p::None, Value>),

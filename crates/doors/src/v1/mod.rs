@@ -121,7 +121,7 @@ async fn upload(
     asked.add_to(&mut params)?;
     let mut parts = Parts::of(Blocks::of(body));
     let mut next = parts.next().await?;
-    // A request is no client of the hub before there is something to write.
+    // The request becomes a client of the hub only when there is something to write.
     let mut client = guarded.client(party)?;
     let is_added = params.get("append") == Some(&Value::Bool(true));
     if !is_added && !parts.is_over() {

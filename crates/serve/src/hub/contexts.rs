@@ -465,7 +465,7 @@ impl Hub {
         self.tell(client, None, &json_of(&notice));
     }
 
-    /// The context of a session has nothing more to do for now.
+    /// Notes that the context of a session has nothing more to do for now.
     pub(super) fn touch_session(&mut self, link: LinkId) {
         let session = self.sessions.get(&link);
         let Some((Kind::Context(key), host)) = session.map(|own| (&own.kind, own.host)) else {
@@ -481,8 +481,7 @@ impl Hub {
     }
 }
 
-/// Refuses a label in this parameter that is too long.
-/// The time that a client gives interrupted code.
+/// Checks the time that a client gives interrupted code.
 pub(super) fn within_bounds(grace: Option<Span>) -> Result<Option<Duration>, Failure> {
     match grace {
         None => Ok(None),
@@ -491,6 +490,7 @@ pub(super) fn within_bounds(grace: Option<Span>) -> Result<Option<Duration>, Fai
     }
 }
 
+/// Refuses a label in this parameter that is too long.
 pub(super) fn check_label(parameter: &str, label: Option<&str>) -> Result<(), Failure> {
     match label.is_some_and(|label| label.len() > LONGEST_LABEL) {
         true => {

@@ -16,12 +16,13 @@ use crate::protocol::{Code, Failure, Start};
 
 /// The most interpreters in a cell besides its first one.
 const MOST_GUESTS: usize = 16;
-/// How many of them a server has room for, per cell that it may have in use: each has a supervisor,
-/// whose memory counts nowhere else. One cell can always be full.
+/// How many of them a server has room for, per cell that it may have in use. They are limited
+/// because no other limit counts the memory of their supervisors. There is always room for those of
+/// one cell.
 const GUESTS_PER_CELL: usize = 4;
-/// When a call may try again that found the server with as many of them as it has room for.
+/// The time after which a call that was refused for lack of room may be tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// What the request of such a context can have.
+/// The fields that the request of such a context can have.
 const FIELDS: [&str; 2] = ["language", "env"];
 /// Why such a context has ended.
 const CELL_ENDED: &str = "the cell that it shared has ended";
@@ -32,8 +33,8 @@ impl Hub {
         json_of(&Order::Admit)
     }
 
-    /// The session whose cell a new context is to share. Of the parameters in `asked`, it can have
-    /// none.
+    /// The session whose cell a new context is to share. The context cannot have any of the
+    /// parameters in `asked`.
     ///
     /// # Errors
     /// It cannot be shared; the context asks for what only a cell of its own has.

@@ -64,8 +64,8 @@ pub enum Action {
     /// Have a supervisor made that can fork a template: that with this number, or the
     /// newest.
     SpawnForking(LinkId, Option<u64>),
-    /// Have a supervisor made for another interpreter in a cell: that of the second supervisor,
-    /// which gets [`Hub::admission`] with one end of the connection.
+    /// Have the first supervisor made, for another interpreter in the cell of the second one. The
+    /// second one gets [`Hub::admission`] with one end of the connection.
     Admit(LinkId, LinkId),
     /// Write a line to a supervisor.
     Order(LinkId, String),

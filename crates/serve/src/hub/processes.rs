@@ -24,8 +24,8 @@ use crate::protocol::{
     ProcessName, ProcessResize, ProcessSignal, ProcessStarted,
 };
 
-/// The most calls about processes of one context that are not answered: this number of those
-/// that start one or give it input, which can wait for long, and the same number of others.
+/// The most unanswered calls about processes of one context. It applies separately to calls that
+/// start a process or give it input, which can wait for long, and to all other calls.
 const MOST_ORDERS: usize = 64;
 /// Bytes of the longest input.
 const LONGEST_INPUT: usize = 1 << 20;

@@ -418,8 +418,8 @@ impl Hub {
         self.urge(link, order, Duration::ZERO);
     }
 
-    /// Interrupts an execution, whose code gets `grace` to end by itself. One that is over meanwhile
-    /// stays as it is, and so does the next one.
+    /// Interrupts an execution, whose code gets `grace` to end by itself. If it is over meanwhile,
+    /// this has no effect, also not on the next execution.
     pub(super) fn interrupt_execution(&mut self, link: LinkId, execution: u64, grace: Duration) {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX).max(1);
         let order = json_of(&Order::Interrupt {
@@ -448,7 +448,7 @@ impl Hub {
         true
     }
 
-    /// What a session does, if that executes something again.
+    /// The current work of a session, if it is a replay.
     fn replay(&self, link: LinkId) -> Option<Doing> {
         let session = self.sessions.get(&link)?;
         let Kind::Context(key) = &session.kind else {

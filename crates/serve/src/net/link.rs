@@ -21,7 +21,8 @@ pub(super) struct Link {
     pub(super) socket: OwnedFd,
     pub(super) lines: Lines,
     pub(super) outbox: Outbox,
-    /// Sockets that go with lines of the outbox: each with the bytes before its line.
+    /// Sockets that are sent with lines of the outbox, each with the number of bytes before its
+    /// line.
     sockets: VecDeque<(u64, OwnedFd)>,
     /// Bytes that were sent.
     sent: u64,

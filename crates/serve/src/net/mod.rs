@@ -97,7 +97,7 @@ struct Server<'a> {
     signals: SignalFd,
     peers: BTreeMap<ClientId, Peer>,
     links: BTreeMap<LinkId, Link>,
-    /// Where reads put what comes.
+    /// The buffer for reads.
     room: Vec<u8>,
     next_client: ClientId,
     /// When there may be descriptors for clients again.
@@ -254,7 +254,8 @@ impl Server<'_> {
         }
     }
 
-    /// The same for a supervisor that the one of `host` forks, for another interpreter in its cell.
+    /// The same for the supervisor of another interpreter in the cell of `host`, whose supervisor
+    /// forks it.
     fn admit_to(&mut self, id: LinkId, host: LinkId, now: Instant) {
         let Some(link) = self.links.get_mut(&host) else {
             return self

@@ -162,8 +162,8 @@ fn envelope(flags: u8, text: &[u8]) -> Bytes {
         .into()
 }
 
-/// A stream of envelopes, for fuzzing. The first byte says in pieces of how many bytes it arrives:
-/// what is read does not depend on that.
+/// A stream of envelopes, for fuzzing. The first byte is the size of the pieces in which it
+/// arrives: what is read must not depend on that.
 #[cfg(any(test, fuzzing))]
 pub fn envelopes(bytes: &[u8]) {
     let Some((step, bytes)) = bytes.split_first() else {

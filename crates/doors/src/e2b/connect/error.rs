@@ -1,4 +1,4 @@
-//! Errors of the Connect protocol, and those of the hub as such.
+//! Errors of the Connect protocol, and how those of the hub become such errors.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};

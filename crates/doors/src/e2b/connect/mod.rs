@@ -1,4 +1,4 @@
-//! The Connect protocol with JSON, as far as E2B's clients speak it.
+//! The part of the Connect protocol with JSON that E2B's clients use.
 //!
 //! A unary call is a POST of a JSON object; the answer is a JSON object, or an error with an HTTP
 //! status. A stream is messages in *envelopes*, in either direction: one byte of flags, four of

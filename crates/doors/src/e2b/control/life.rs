@@ -94,7 +94,7 @@ pub(super) async fn forget_ended(guarded: &Guarded, party: Party) -> Result<(), 
     forget_those_ended(guarded, party, all, &json!({})).await
 }
 
-/// The same for some of them; `listing` is what lists their contexts.
+/// The same for some of them; `listing` are the parameters that list their contexts.
 async fn forget_those_ended(
     guarded: &Guarded,
     party: Party,

@@ -145,7 +145,7 @@ async fn no_snapshots(
     refused(&guarded, party, &id, message)
 }
 
-/// The answer to what no sandbox can do.
+/// The answer to a request for what no sandbox can do.
 fn refused(guarded: &Guarded, party: Party, id: &str, message: &str) -> Answer {
     let failure = match find(guarded, party, id) {
         Ok(_) => Failure::new(Code::BadParams, message),

@@ -135,7 +135,7 @@ mod tests {
         let some = json!({"denyOut": ["0.0.0.0/0"], "allowOut": ["a.example", "10.0.0.0/8"]});
         let allowed = json!({"allow": ["a.example", "10.0.0.0/8"]});
         assert_eq!(of(None, &some), Ok(Some(allowed)));
-        // What cannot be closed is refused, and not left open silently.
+        // A rule that cannot be enforced is refused, not ignored silently.
         assert!(of(None, &json!({"denyOut": ["10.0.0.0/8"]})).is_err());
         for absent in ["egressProxy", "dnsServers"] {
             assert!(of(None, &json!({absent: {}})).unwrap_err().contains(absent));

@@ -1,4 +1,4 @@
-//! Sandboxes whose state stays: they are paused and go on, or go on more than once.
+//! Sandboxes whose state is kept: pausing, resuming and forking.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Calls of envd's services: what all of them read and answer alike.
+//! Calls of envd's services: the parts that reading and answering them have in common.
 
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Bodies of uploads, block by block: plain, or as a form (multipart/form-data, RFC 7578).
 //!
-//! A form is read without being kept: multer gets a block only when its buffer has nothing left,
-//! and the bytes before a part's content have a bound.
+//! A form is never held as a whole: multer gets a block only when its buffer is empty, and the
+//! bytes before a part's content are limited.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use serve::protocol::{Code, Failure};
 
 use crate::upload::{Blocks, Chunks, unreadable};
 
-/// The most bytes without the beginning of a part and without content of a part.
+/// The most bytes between the beginning of a part and its content, or between two parts.
 const MOST_HEAD: usize = 64 << 10;
 
 /// The boundary between the parts of a form; `None` if this media type is not a form's.
@@ -152,8 +152,8 @@ pub(super) fn bad(message: &str) -> Failure {
     Failure::new(Code::BadRequest, message)
 }
 
-/// The body of an upload, for fuzzing. The first byte says in pieces of how many bytes it arrives:
-/// what is read does not depend on that.
+/// The body of an upload, for fuzzing. The first byte is the size of the pieces in which it
+/// arrives: what is read must not depend on that.
 #[cfg(any(test, fuzzing))]
 pub fn upload_form(bytes: &[u8]) {
     let Some((step, bytes)) = bytes.split_first() else {

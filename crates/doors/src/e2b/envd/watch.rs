@@ -38,7 +38,7 @@ const BREATH: Duration = Duration::from_millis(200);
 /// How long the answer to a poll waits for a first event. Clients poll right after a change, and the
 /// hub reports changes a tenth of a second apart.
 const DELAY: Duration = Duration::from_millis(250);
-/// Between two looks for it.
+/// The time between two looks for it.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The watchers of a sandbox, by their ids.

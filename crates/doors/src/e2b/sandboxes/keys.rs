@@ -29,7 +29,7 @@ struct Key {
     made: Arc<tokio::sync::Mutex<Made>>,
 }
 
-/// What was made for the request that a key came with.
+/// The sandbox that was made for a request with a key.
 #[derive(Debug, Default)]
 pub(in crate::e2b) struct Made {
     request: Option<[u8; 32]>,
@@ -45,8 +45,8 @@ impl Key {
 }
 
 impl Keys {
-    /// What was made for a key. Waits for requests with the same key that came before, and lets those
-    /// that follow wait until the result is dropped.
+    /// The sandbox of a key. Waits for earlier requests with the same key; later ones wait until
+    /// the result is dropped.
     ///
     /// # Errors
     /// The key is too long, or came with another request before; too many are in use.
@@ -124,7 +124,7 @@ mod tests {
         drop(first);
         assert_eq!(second.await.unwrap().sandbox.as_deref(), Some("id"));
         assert!(keys.hold(ONE, b"k", b"[]").await.is_err());
-        // Where the first request failed, it does not count.
+        // A first request that failed does not count.
         keys.hold(ONE, b"l", b"[]").await.unwrap();
         let long = [b'k'; LONGEST + 1];
         assert!(keys.hold(ONE, &long, b"").await.is_err());

@@ -130,7 +130,7 @@ impl Sandboxes {
         own.cloned().collect()
     }
 
-    /// The first sandbox for which this is true.
+    /// The first sandbox that satisfies the condition.
     pub(super) fn first(&self, is_it: impl Fn(&Sandbox) -> bool) -> Option<Arc<Sandbox>> {
         self.all().values().find(|sandbox| is_it(sandbox)).cloned()
     }

@@ -1,4 +1,4 @@
-//! What supervisors report of checkpoints, and what follows from it.
+//! Supervisors' reports about checkpoints, and their effects.
 
 use std::collections::BTreeMap;
 
@@ -173,7 +173,8 @@ impl Hub {
         (0..forking.count).map(branch).collect()
     }
 
-    /// A branch has begun, or did not come about. The first of several outcomes counts.
+    /// A branch has begun, or could not be made. If several outcomes are reported, the first one
+    /// counts.
     pub(in crate::hub) fn branch_over(&mut self, (number, index): (u64, usize), outcome: Branch) {
         let Some(fork) = self.forks.get_mut(&number) else {
             return;

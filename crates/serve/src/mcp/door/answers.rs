@@ -1,4 +1,4 @@
-//! What the server says, on its way to the client.
+//! Lines of the server, and the answers to the client that they become.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ struct Reply<'a> {
     event: Option<&'a RawValue>,
 }
 
-/// What of an event progress shows.
+/// The part of an event that a report of progress shows.
 #[derive(Deserialize)]
 struct Happened {
     event: String,

@@ -27,7 +27,7 @@ pub fn schemas() -> Value {
 /// The published schemas.
 pub(super) fn packed() -> Value {
     let packed = include_bytes!(concat!(env!("OUT_DIR"), "/tools.deflate"));
-    // A test has read them.
+    // This cannot fail: a test reads the same bytes.
     let text = packed::unpack(packed).unwrap_or_default();
     record::json::from_slice(&text).unwrap_or_default()
 }
@@ -53,7 +53,7 @@ fn schema<T: JsonSchema>(settings: SchemaSettings) -> Value {
     schema
 }
 
-/// Takes out what JSON Schema does not define, such as `uint64`: clients warn about it.
+/// Removes formats that JSON Schema does not define, such as `uint64`: clients warn about them.
 fn without_formats(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {

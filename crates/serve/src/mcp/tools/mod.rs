@@ -1,5 +1,5 @@
-//! The tools. Each is a row of [`TABLE`]: its words for the model, and the one call of the server
-//! that it makes.
+//! The tools. Each is a row of [`TABLE`]: its description for the model, and the one call of the
+//! server that it makes.
 
 mod contexts;
 mod files;

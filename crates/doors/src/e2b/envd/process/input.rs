@@ -1,4 +1,4 @@
-//! What programs read.
+//! The input of programs.
 
 use std::sync::Arc;
 

@@ -24,7 +24,7 @@ pub(super) use start::start;
 
 /// How long an answer waits for a killed process to be gone.
 const KILLED: Duration = Duration::from_secs(1);
-/// Between two looks at it.
+/// The time between two looks at it.
 const BREATH: Duration = Duration::from_millis(5);
 
 /// Makes a call about a process that was found: an answer `not_found` means that it has ended

@@ -1,4 +1,4 @@
-//! Programs that are started.
+//! Starting programs.
 
 use std::collections::BTreeMap;
 
