@@ -102,7 +102,7 @@ class Server:
         return str((await self._call("metrics"))["text"])
 
     async def close(self) -> None:
-        """Ends the server, or the connection to it, and with it what belongs to it."""
+        """Ends the server, or the connection to it, and everything that belongs to it."""
         if self._process is not None:
             await asyncio.to_thread(self._process.close)
         elif self._live is not None:

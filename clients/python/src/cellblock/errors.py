@@ -100,8 +100,8 @@ class Failed(CellblockError):
 
 
 class Lost(CellblockError):
-    """The cell ended before there was an answer. Whether the code ran to its end is unknown: try
-    again what may run twice."""
+    """The cell ended before there was an answer. Whether the code ran to its end is unknown: repeat
+    only code that may run twice."""
 
     code = "lost"
 
@@ -113,8 +113,8 @@ class ShuttingDown(CellblockError):
 
 
 class Disconnected(Lost, ConnectionError):
-    """The server has ended, or its connection, and all cells with it. Another server is needed to
-    try again."""
+    """The server or its connection has ended, and all cells with it. To try again, use another
+    server."""
 
     code = "disconnected"
 

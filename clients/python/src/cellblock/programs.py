@@ -23,7 +23,7 @@ Command = Union[str, Sequence[Content]]
 
 
 class ExecOptions(TypedDict, total=False):
-    """What a program in a cell takes."""
+    """The options of a program in a cell."""
 
     #: Its standard input.
     input: Optional[bytes]
@@ -40,7 +40,7 @@ class ExecOptions(TypedDict, total=False):
 
 
 class Outcome:
-    """How a program ended."""
+    """The end and the output of a program."""
 
     def __init__(self, status: int, stdout: bytes, stderr: bytes, is_cut: bool) -> None:
         #: The exit status; 128 and the signal's number after a signal.
@@ -56,13 +56,13 @@ class Outcome:
 
 
 def begin(link: Link, context: str, command: Command, **options: Any) -> Future[Outcome]:
-    """Runs a program in the cell of this context. To cancel the future kills the program's process
+    """Runs a program in the cell of this context. Cancelling the future kills the program's process
     group. Options are `ExecOptions`."""
     return _Program(link, context, command, **options).outcome
 
 
 class _Program:
-    """A program that runs. Its methods are called in a thread of the connection."""
+    """A running program. Its methods are called in a thread of the connection."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Program:
             self._send(0)
 
     def _send(self, start: int) -> None:
-        """Gives it the input from here on, part by part: the next one when one was taken."""
+        """Sends it the input from here on, each part after the previous one was taken."""
         content = self._input or b""
         if start >= len(content):
             self._call("process.close_input")
@@ -153,7 +153,7 @@ class _Program:
             self._kill()
 
     def _kill(self) -> None:
-        # Before its start was answered it has no number; the answer comes back here.
+        # It has no number until its start is answered; that answer calls this again.
         if self._number is not None:
             self._call("process.signal", signal="SIGKILL")
 
@@ -179,7 +179,7 @@ def _status(event: Json) -> int:
 
 
 def _as_os_error(error: BaseException) -> BaseException:
-    """The error of a program that cannot be started, as OSError has it: FileNotFoundError, …"""
+    """The error of a program that cannot be started as an OSError: FileNotFoundError, …"""
     if isinstance(error, CellblockError) and error.errno is not None:
         return OSError(error.errno, error.message)
     return error

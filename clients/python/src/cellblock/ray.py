@@ -194,7 +194,7 @@ class Cluster:
                     raise outcome
                 yield outcome
         finally:
-            # An error, or a caller that takes no more runs: pending calls are ended.
+            # After an error, or when the caller takes no more runs, pending calls are cancelled.
             for member, _, _ in under_way.values():
                 member.busy -= 1
             for answer in under_way:
@@ -208,7 +208,7 @@ class Cluster:
             try:
                 context = _result(_get(member.actor.create.remote(language, options)))["context"]
             except NodeLost:
-                # A context that it may have created has gone with it.
+                # If it had created a context, that has ended with it.
                 self._forget(member)
                 continue
             member.busy += 1

@@ -40,7 +40,7 @@ class RunOptions(RequestOptions, total=False):
 
 
 class ContextOptions(RequestOptions, total=False):
-    """What contexts take besides; see docs/PROTOCOL.md."""
+    """The further options of contexts; see docs/PROTOCOL.md."""
 
     id: Optional[str]
     label: Optional[str]
@@ -52,7 +52,7 @@ class ContextOptions(RequestOptions, total=False):
 
 
 class ExecutionOptions(TypedDict, total=False):
-    """What executions in a context take."""
+    """The options of executions in a context."""
 
     #: Arguments that the code sees.
     args: Sequence[Content]

@@ -1,4 +1,4 @@
-"""A cell to run programs in, and to keep files anywhere in it: what agents call a sandbox.
+"""A cell for programs and files anywhere in it: a sandbox, in the words of agents.
 
 The programs of one sandbox run beside each other in the same cell, and see each other's files
 and processes. Nothing else runs in it: no interpreter of a language is needed.

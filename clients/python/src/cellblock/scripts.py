@@ -1,4 +1,4 @@
-"""What a sandbox runs in its cell to read and write files: shell scripts, which have the rights of
+"""Shell scripts with which a sandbox reads and writes files in its cell. They have the rights of
 any program there. Paths may be anywhere; a relative one starts at /workspace."""
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ ALL = 1 << 62
 
 
 def reading(path: str, most: Optional[int]) -> tuple[Command, ExecOptions]:
-    """What prints a file, of which no more than one byte beyond ``most``."""
-    # One more byte shows that there are too many.
+    """The command that prints a file, up to one byte more than ``most``."""
+    # The additional byte shows that the file is too long.
     limit = "" if most is None else str(most + 1)
     output = ALL if most is None else most + 1
     return ["sh", "-c", READ, "sh", _absolute(path), limit], {"output": output}
 
 
 def writing(path: str, content: bytes, append: bool) -> tuple[Command, ExecOptions]:
-    """What writes its input to a file."""
+    """The command that writes its input to a file."""
     words = ["sh", "-c", WRITE, "sh", _absolute(path), "append" if append else ""]
     return words, {"input": content}
 
 
 def content_of(path: str, most: Optional[int], outcome: Outcome) -> bytes:
-    """What was read. Raises OSError and ValueError."""
+    """The content that was read. Raises OSError and ValueError."""
     check(path, outcome)
     if most is not None and len(outcome.stdout) > most:
         raise ValueError(f"{path} has more than {most} bytes")

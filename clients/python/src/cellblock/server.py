@@ -92,7 +92,7 @@ class Server:
         return str(self._call("metrics")["text"])
 
     def close(self) -> None:
-        """Ends the server, or the connection to it, and with it what belongs to it."""
+        """Ends the server, or the connection to it, and everything that belongs to it."""
         if self._process is not None:
             self._process.close()
         else:
@@ -383,7 +383,7 @@ def default_server() -> Server:
         if _default is not None and _default[0] == os.getpid():
             if not _default[1]._link.has_ended:
                 return _default[1]
-            # It was killed. What ran there is lost, but not what is called from now on.
+            # It was killed. Calls that it had are lost, but calls from now on get a new server.
             _default[1].close()
         else:
             atexit.register(_close_default, os.getpid())
