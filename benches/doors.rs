@@ -6,15 +6,15 @@
 //! cargo bench --bench doors -- --row sustained --seconds 600
 //! ```
 //!
-//! Rows are timed call by call, by turns in an order shuffled for each round, and compared with
-//! P, a bare `python3 -I -c 1` in the same run. E2B's SDK is that of `target/doors/venv`, where
+//! Rows are timed call by call, in an order that is shuffled for each round, and compared with P, a
+//! bare `python3 -I -c 1` in the same run. E2B's SDK is that of `target/doors/venv`, where
 //! tests/doors/run installs it; `E2B_PYTHON` names another Python that has it.
 //!
-//! `sustained` has many clients call `/run_code` at once, by turns with as many that start a bare
-//! `python3` with the same code, and looks at the server's memory each minute. Every answer is
-//! checked. On a machine with other work, the ratio for the same processor time is the one to
-//! read; that of the rates needs a quiet one: where the scheduler groups processes by session,
-//! each cell is a group of its own, and all bare interpreters are one.
+//! `sustained` has many clients call `/run_code` at once, alternating with the same number that
+//! start a bare `python3` with the same code, and looks at the server's memory each minute. Every
+//! answer is checked. On a busy machine, only the ratio for the same processor time is meaningful.
+//! The ratio of the rates needs a quiet machine: where the scheduler groups processes by session,
+//! each cell is a group of its own, but all bare interpreters are in one.
 //!
 //! `many` measures the serving process with many sandboxes, and with many open connections.
 //!
@@ -81,8 +81,8 @@ struct Args {
     /// Interpreters that wait in `sustained`.
     #[arg(long, default_value_t = 4)]
     warm: usize,
-    /// Modules that the template has loaded of which those in `sustained` are forked; without
-    /// it they are started.
+    /// Modules of the template from which the interpreters in `sustained` are forked; without it
+    /// they are started.
     #[arg(long)]
     preload: Option<String>,
     /// Sandboxes at once in `many`; 0 leaves it out.
@@ -91,7 +91,7 @@ struct Args {
     /// Open connections at once in `many`.
     #[arg(long, default_value_t = 2000)]
     connections: usize,
-    /// Measure only what has this in its name (repeatable): a row, `sustained` or `many`.
+    /// Measure only parts with this in their name (repeatable): a row, `sustained` or `many`.
     #[arg(long)]
     row: Vec<String>,
     /// Where the results go.

@@ -1,4 +1,4 @@
-//! What a server has of the machine, at one moment.
+//! The memory and processor time of a server at one moment.
 
 use std::fmt;
 use std::fs;

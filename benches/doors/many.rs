@@ -12,10 +12,10 @@ use crate::scene::Scene;
 use crate::server::Server;
 use crate::{Args, Result};
 
-/// The most bytes of the serving process that are meant to be reached.
+/// The goal: the most bytes of the serving process.
 const GOAL: u64 = 20_000_000;
 
-/// What they take.
+/// The memory that they take.
 #[derive(Serialize)]
 pub(crate) struct Many {
     sandboxes: usize,

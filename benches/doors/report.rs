@@ -26,7 +26,7 @@ struct Measured {
     name: &'static str,
     about: &'static str,
     time: Summary,
-    /// Of the median and of the 99th percentile to P's median.
+    /// The ratios of the median and of the 99th percentile to P's median.
     median_ratio: f64,
     p99_ratio: f64,
     goal: Option<f64>,

@@ -1,4 +1,4 @@
-//! What is timed call by call: one [`Row`] each.
+//! The work that is timed call by call: one [`Row`] for each kind.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::worker::{Job, Output, Worker};
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// The largest ratio of the median to P that is meant to be reached.
+    /// The goal: the largest ratio of the median to P.
     pub(crate) goal: Option<f64>,
     prepare: fn(&Scene) -> Result<Ready>,
 }
@@ -30,7 +30,7 @@ impl Row {
     }
 }
 
-/// What all others are compared with.
+/// The row that all others are compared with.
 pub(crate) const BASE: Row = Row {
     name: "python",
     about: "P: `python3 -I -c 1`",
@@ -140,7 +140,7 @@ fn e2b(scene: &Scene, work: &'static str) -> Result<Ready> {
     )?;
     let url = format!("http://{}", server.address);
     let mut command = Command::new(python);
-    // The caller's proxies are not for this.
+    // The caller's proxies would carry the requests otherwise.
     command
         .arg(root.join("benches/doors/sdk.py"))
         .env_clear()

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::scene::Scene;
 
-/// How long a server may take to fill what it keeps ready.
+/// How long a server may take to fill its pools.
 const FILL: Duration = Duration::from_secs(120);
 
 /// A server, which ends with this value.
@@ -20,7 +20,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts it with these options, and waits until it has all that it keeps ready.
+    /// Starts it with these options, and waits until its pools are full.
     pub(crate) fn start(scene: &Scene, options: &[&str]) -> Result<Self> {
         let mut child = scene
             .command()

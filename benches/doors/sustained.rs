@@ -1,5 +1,5 @@
-//! `/run_code` with many clients at once, beside the same code in bare interpreters, and whether
-//! the server stays as it was.
+//! `/run_code` with many clients at once, compared with the same code in bare interpreters, and
+//! whether the server's memory grows.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -80,7 +80,7 @@ impl Sustained {
         }
         let server = Server::start(scene, &options)?;
         let of_server = || server.run_code(CODE, OUTPUT);
-        // What is kept for the first calls is no growth.
+        // Memory that the first calls need is not counted as growth.
         turn(args.clients, of_server, || Ok(Duration::ZERO))?;
         let mut memory = vec![Load::of(&server)?];
         println!("/run_code, at the beginning: {}", memory[0]);
@@ -146,8 +146,8 @@ fn bare() -> Result<()> {
     }
 }
 
-/// Has all callers call until the turn is over. `others` returns the processor time of what works
-/// for them besides this process and its children that have ended.
+/// Has all callers call until the turn is over. `others` returns the processor time of the other
+/// processes that work for them, without this process and its children that have ended.
 fn turn(
     clients: usize,
     call: impl Fn() -> Result<()> + Sync,

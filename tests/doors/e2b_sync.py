@@ -186,7 +186,7 @@ def watches(sandbox):
     until(lambda: sees(deep, "below/g", set()))
     until(lambda: sees(plain, "f", shallow))
     assert not any(name.startswith("below/") for name, _ in shallow), shallow
-    # A change is there as soon as its client asks.
+    # A change is reported to the client's first poll after it.
     plain.get_new_events()
     sandbox.files.write("watched/f", "2")
     seen = [(event.name, event.type.name) for event in plain.get_new_events()]
@@ -216,7 +216,7 @@ def commands(sandbox):
     assert reader.wait().stdout == "in"
     sleeper = commands.run("sleep 1000", background=True)
     assert commands.kill(sleeper.pid)
-    # It is gone once the client knows.
+    # When the answer has come, the command has ended.
     raises(CommandExitException, lambda: commands.run(f"kill -0 {sleeper.pid}"))
     raises(CommandExitException, sleeper.wait)
     assert not commands.kill(sleeper.pid)
@@ -240,7 +240,7 @@ def terminals(sandbox):
 
 
 def ends():
-    """What goes on when the sandbox ends breaks off, and the SDK says why."""
+    """Calls that go on when the sandbox ends break off, and the SDK says why."""
     for begin in [
         lambda sandbox: sandbox.run_code("import time; time.sleep(100)"),
         lambda sandbox: sandbox.commands.run("sleep 100", timeout=0),

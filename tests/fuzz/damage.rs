@@ -64,7 +64,7 @@ enum Change {
     Insert(Index, Vec<u8>),
     Remove(Index, Index),
     Repeat(Index, Index),
-    /// The rest is another input's.
+    /// The rest is taken from another input.
     Cross(Index, Index, Index),
 }
 

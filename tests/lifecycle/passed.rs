@@ -153,7 +153,7 @@ fn spec_file(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The other end sees when the program closes its own: nobody else has it.
+/// The other end sees when the program closes its own: no other process has it.
 fn end_of_file(stage: &Stage) -> Check {
     let (mut reader, writer) = std::io::pipe()?;
     let mut command = stage

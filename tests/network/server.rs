@@ -389,8 +389,8 @@ fn idle() {
     );
 }
 
-/// Each execution's record has the connections that ended in it, and its refusals, however soon it
-/// ends after them. A host may close its side later than the program does, so the code waits.
+/// Each execution's record has the connections and refusals that came in it, even at its very end.
+/// A host may close its side later than the program does, so the code waits.
 fn each() {
     let _outside = Outside::with_web();
     let server = Server::start(&ALLOW);

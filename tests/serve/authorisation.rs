@@ -1,4 +1,4 @@
-//! No request of one token reaches what another token has, by any route of any door.
+//! By no route of any door can one token's request reach anything of another token.
 //!
 //! Each request is first made with the other token, and then by the owner: one that fails for the
 //! owner would prove nothing. The tables must have every route, so that a new one needs an entry.
@@ -111,7 +111,7 @@ fn contexts_are_those_of_their_token() {
                 Some(path) => drop(described_paths.insert(format!("{verb} {path}"))),
                 None => assert!(open, "{verb} {path} is not in this test"),
             }
-            // Nothing is open to clients without a token.
+            // Clients without a token are refused everywhere.
             let path = path.replace(['{', '}'], "");
             let answer = all.none.request(&verb.to_uppercase(), &path, b"{}");
             assert_eq!(answer.status, 401, "{verb} {path}");
@@ -151,7 +151,7 @@ fn create(http: &Http) -> (String, String) {
 fn sandboxes_are_those_of_their_token() {
     let all = two(&["--e2b-pause"]);
     let (id, access) = create(&all.one);
-    // Routes that name no sandbox, and those below.
+    // Routes that name no sandbox, and routes that are tested below.
     let mut known = BTreeSet::from([
         "/v2/sandboxes",
         "/sandboxes",
@@ -279,7 +279,8 @@ fn the_servers_of_a_sandbox_are_its_owners(all: &Two, id: &str, access: &str) {
             http.with(&format!("e2b-sandbox-id: {id}"))
         };
         for (verb, path) in routes {
-            // With the other token, with the access token of the other's own sandbox, with nothing.
+            // With the other token, with the access token of that token's own sandbox, and without
+            // any.
             let status = |http: &Http, id: &str| to(http, id).request(verb, &path, b"{}").status;
             assert_eq!(status(&all.two, id), 502, "{verb} {path}");
             let strange = all.none.with(&format!("x-access-token: {own_access}"));

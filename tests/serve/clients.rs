@@ -1,4 +1,4 @@
-//! HTTP clients that are slow, many, or go at any moment, for each door.
+//! HTTP clients of each door that are slow, are many, or disconnect at any moment.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -80,8 +80,7 @@ impl Long {
     }
 }
 
-/// Something for each stage of each door. There are a context `a` with a file `big`, and a sandbox
-/// with the same.
+/// A request for each stage of each door. The context `a` and the sandbox each have a file `big`.
 fn stages(sandbox: &str) -> Vec<Long> {
     const SLEEP: &str = "import time; print('on', flush=True); time.sleep(1000)";
     let request = json!({"language": "python", "code": SLEEP});
@@ -242,7 +241,7 @@ fn clients_that_go_at_any_stage_of_any_door_leave_nothing() {
         }
         until(stage.name, || status()["clients"] == 1);
     }
-    // What goes on is what outlives its client: contexts and sandboxes.
+    // Only contexts and sandboxes outlive their clients.
     for listed in http.get("/v1/contexts").json()["contexts"]
         .as_array()
         .unwrap()
@@ -257,7 +256,7 @@ fn clients_that_go_at_any_stage_of_any_door_leave_nothing() {
     });
 }
 
-/// Lets this process have so many descriptors; says why not otherwise.
+/// Lets this process have `count` descriptors; the error says why it cannot.
 fn allow_descriptors(count: usize) -> Result<(), String> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let wanted = count as u64;

@@ -201,7 +201,7 @@ fn a_template_that_cannot_be_made_is_an_error_of_the_server() {
     }
 }
 
-/// A frame of a driver's, for each of the first executions, that its program waits to be ended
+/// Frames, one for each of the first executions, which announce that the program waits to be ended
 /// with exit status 7.
 const FORGED: &str = r#"
 import os, time
@@ -223,7 +223,7 @@ fn the_end_of_a_copy_is_recorded_as_it_was() {
         assert_eq!(result["start"], "forked", "{result}");
         result["record"].clone()
     };
-    // A copy that waits to be ended: nothing of it is missing.
+    // A copy that waits to be ended: its record is complete.
     let plain = ended("import atexit; atexit.register(print, 'last'); x = bytearray(30 << 20)");
     assert_eq!(
         (&plain["outcome"], &plain["exit_code"], &plain["stdout"]),
@@ -245,10 +245,10 @@ fn the_end_of_a_copy_is_recorded_as_it_was() {
         (&json!("ok"), &json!(0)),
         "{left}"
     );
-    // A program can say of itself how it ends, as it can by _exit(2).
+    // A program can choose its own exit status, as it can by _exit(2).
     let own = ended("os.write(4, forged); time.sleep(1000)");
     assert_eq!(own["exit_code"], 7, "{own}");
-    // Neither a child of its nor a thread can while it goes on.
+    // Neither its child nor its thread can do that while it goes on.
     let by_child = ended(
         "
 child = os.fork()

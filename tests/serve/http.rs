@@ -164,7 +164,7 @@ fn only_the_workspace_bounds_a_file() {
             .map(|entry| entry["path"].as_str().unwrap().to_owned());
         names.collect::<Vec<_>>()
     };
-    // Nothing is left of it, or of that of a client that goes midway.
+    // Neither leaves a part of its file: this client, and one that disconnects midway.
     assert_eq!(names(), ["big"]);
     let mut socket = http.connect();
     let head = "PUT /v1/contexts/a/files/big HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000\r\n\r\n";

@@ -434,8 +434,8 @@ fn a_shell_goes_back_and_forks_without_tracing() {
     }
 }
 
-/// Executes code that ends at once, but never in another cell, whatever interrupts it. There it
-/// starts five programs.
+/// Executes code that ends at once here. In any other cell it starts five programs and never ends,
+/// even if it is interrupted.
 fn end_only_here(client: &mut Client, name: &str) {
     let id = "open('/proc/sys/kernel/random/boot_id').read().strip()";
     let own = client.run_in(name, &format!("print({id})"));

@@ -36,7 +36,7 @@ fn contexts_of_one_cell_share_files_and_processes() {
     );
     let read = client.ask("file.read", json!({"context": "b", "path": "x.txt"}));
     assert_eq!(read["content"]["content"], "python", "{read}");
-    // An execution in one waits for the other.
+    // The execution in one context waits for that in the other.
     let wait = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('went')";
     client.send(1, "context.run", json!({"context": "a", "code": wait}));
     client.send(

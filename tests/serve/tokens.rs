@@ -1,4 +1,4 @@
-//! What clients of one token can do to those of another.
+//! The effects that clients of one token can have on those of another.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -50,7 +50,7 @@ fn requests_of_one_token_leave_room_for_another() {
     let all = two(&["--max-clients", "8"]);
     let body = json!({"request": {"language": "python"}, "context": "a"});
     all.one.ask("POST", "/v1/contexts", &body);
-    // The users of the socket and the two tokens have one place each, and the others are common.
+    // The users of the socket and the two tokens have one place each; all tokens share the others.
     let mut watches = Vec::new();
     until("six requests", || {
         watches.extend(watch(&all.one));

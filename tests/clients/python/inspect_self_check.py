@@ -82,7 +82,7 @@ async def test_a_server_that_cannot_start_is_tried_again(tmp_path):
 
 
 def test_an_evaluation_finds_the_provider_by_its_entry_point(tmp_path):
-    """The task imports nothing of the package: the name in `sandbox` is enough."""
+    """The task does not import the package: the name in `sandbox` is enough."""
     calls = [
         ModelOutput.for_tool_call("mockllm/model", "bash", {"command": "cat given.txt; id -u"}),
         ModelOutput.for_tool_call("mockllm/model", "python", {"code": "print(6 * 7)"}),
