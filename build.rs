@@ -1,4 +1,4 @@
-//! Leaves the unwind tables out of the released executable, and packs a text that is in it.
+//! Leaves the unwind tables out of the released executable, and packs the style sheet of records.
 
 use std::env;
 use std::path::Path;

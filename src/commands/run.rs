@@ -158,8 +158,8 @@ pub(super) fn load(mode: Mode, options: &Options, flags: Partial) -> Result<Spec
     Ok(spec)
 }
 
-/// Gives the program what it gets of this process: descriptors, which `passed` keeps, and with a
-/// terminal TERM.
+/// Gives the program its share of this process: descriptors, which `passed` keeps open, and, with a
+/// terminal, TERM.
 pub(super) fn lend(spec: &mut Spec, passed: &Passed, inherited: &mut Inherited) -> Result<()> {
     for fd in &spec.pass_fd {
         let taken = inherited.take_over(fd.from).map_err(|errno| {

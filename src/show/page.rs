@@ -90,9 +90,9 @@ impl Page {
         }
     }
 
-    /// Ends the line, of which `used` columns are taken, with a text. The rest goes on below, after
-    /// `indent` blanks. Words are not broken, and neither is text between backticks, which is there
-    /// to be copied.
+    /// Appends a text to the line, of which `used` columns are taken, and ends the line. Longer
+    /// text goes on below, after `indent` blanks. Words are not broken, and neither is text between
+    /// backticks, which readers copy.
     pub(super) fn prose(&mut self, used: usize, indent: usize, text: &str) {
         let mut shown = Self::new(Style::PLAIN);
         shown.push_shortened(text, WIDEST);

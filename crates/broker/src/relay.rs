@@ -278,7 +278,7 @@ impl Pass<'_, '_> {
     }
 
     /// Moves bytes through the pipe; returns how many have left the queue. They count whether or
-    /// not they are delivered at once. When there were none, only the queue itself shows why.
+    /// not they are delivered at once. If no bytes have left, only the queue itself shows why.
     fn splice(&mut self, most: usize) -> Result<usize, Reason> {
         let Some(pipe) = &mut self.flow.pipe else {
             return Ok(0);

@@ -27,7 +27,7 @@ pub enum Report {
     /// with the count so far, at once; in a flood, at each power of two, before a mark and at the
     /// end.
     Refused(Refused),
-    /// The supervisor asked for it: all that had happened by then is reported before.
+    /// A mark that the supervisor asked for: all that had happened by then is reported before it.
     Mark(Mark),
     /// The broker ends because it cannot do its work.
     Failed(Failed),

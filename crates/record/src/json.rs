@@ -24,8 +24,8 @@ const VALUE: usize = 2 * size_of::<Value>();
 const OBJECT: usize = 640;
 const ENTRY: usize = 96;
 
-/// Reads JSON. The whole program uses this, or `serde_json::from_str`, since `serde_json` makes
-/// different code for bytes and for text: each type's code would be there twice.
+/// Reads JSON. The whole program uses this or `serde_json::from_str`: `serde_json` compiles
+/// separate code for bytes and for text, so each type's code would be in the executable twice.
 ///
 /// # Errors
 /// It is not UTF-8, not JSON, or not of this type.

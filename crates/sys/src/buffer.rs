@@ -1,13 +1,13 @@
-//! Room for what is read.
+//! A buffer for reads.
 
 use nix::errno::Errno;
 
 const SMALL: usize = 4 << 10;
 const LARGE: usize = 64 << 10;
 
-/// Where one read after the other puts what comes: little room on the stack, and more once a
-/// read has filled it. Most reads bring less than a page, and a large array is cleared each time
-/// and keeps its pages.
+/// A buffer for one read after the other: a small one on the stack, and a large one once a read has
+/// filled it. Most reads bring less than a page, while a large array is cleared each time and keeps
+/// its pages.
 #[derive(Debug)]
 pub struct ReadBuffer {
     small: [u8; SMALL],
@@ -27,7 +27,8 @@ impl Default for ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// Passes the room to `read`, which returns how many bytes it has put there; returns these.
+    /// Passes the buffer to `read`, which returns how many bytes it has put there; returns these
+    /// bytes.
     ///
     /// # Errors
     /// Those of `read`.

@@ -1,4 +1,4 @@
-//! The environment that this process was given (environ(7)), where it is.
+//! The environment that this process was given (environ(7)), read and wiped in place.
 
 use std::ffi::{CStr, CString};
 
@@ -57,8 +57,7 @@ unsafe fn wipe_in(mut next: *mut *mut libc::c_char, name: &str) {
     }
 }
 
-/// Gives `work` the value of a variable where it is, without a copy; `None` if it is not
-/// set.
+/// Passes the value of a variable to `work` without copying it; `None` if it is not set.
 pub fn with_variable<T>(name: &str, work: impl FnOnce(Option<&[u8]>) -> T) -> T {
     let value = CString::new(name).ok().and_then(|name| {
         // SAFETY: `name` is a C string. The result is null or a C string in the

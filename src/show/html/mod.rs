@@ -25,7 +25,7 @@ mod results;
 /// No script, no connection: data: pictures and the page's own style are all.
 const POLICY: &str = include_str!("policy.txt");
 static STYLE: LazyLock<String> = LazyLock::new(|| {
-    // A test has unpacked it.
+    // This cannot fail: a test unpacks the same bytes.
     let style = packed::unpack(include_bytes!(concat!(env!("OUT_DIR"), "/style.deflate")));
     String::from_utf8(style.unwrap_or_default()).unwrap_or_default()
 });

@@ -1,8 +1,8 @@
-//! Marks: the supervisor asks how far the reports have come.
+//! Marks, by which the supervisor learns how far the reports have come.
 
 use crate::report::Mark;
 
-/// The most turns that a mark waits for: a busy cell does not put it off.
+/// The most turns that a mark waits for, so that a busy cell does not delay it further.
 const MOST_TURNS: u32 = 64;
 
 /// The marks that were asked for.
@@ -23,8 +23,8 @@ impl Marks {
         self.given < self.asked
     }
 
-    /// Notes that a turn of the loop has ended, in which connections had something to do or
-    /// not. Returns the mark that is due: nothing that came before it is left to do.
+    /// Notes that a turn of the loop has ended. `worked` is whether connections had something to do
+    /// in it. Returns a mark that is due: everything that came before it has been handled.
     pub(super) fn turn(&mut self, worked: bool) -> Option<Mark> {
         if !self.is_asked() {
             return None;

@@ -1,4 +1,4 @@
-//! What processes have used.
+//! The resources that processes have used.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl CpuTime {
         self.user + self.system
     }
 
-    /// What is left of each without `other`'s.
+    /// Each time without `other`'s, at least zero.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self {
             user: self.user.saturating_sub(other.user),
@@ -77,7 +77,7 @@ impl ChildUsage {
         }
     }
 
-    /// With what others used; the count is this one's.
+    /// The usage of both together; the count is this one's.
     pub fn and(self, others: Self) -> Self {
         Self {
             user: self.user + others.user,
@@ -107,7 +107,8 @@ pub enum Stopped {
 }
 
 /// Whether a child that was sent SIGSTOP is stopped, or has ended (wait4(2)); `None` while it is
-/// neither. One that waits for a child in vfork(2) stops when that child lets it.
+/// neither. One that waits for a child in vfork(2) stops only when that child has ended or executed
+/// a program.
 ///
 /// # Errors
 /// The call's error number; ECHILD when it is no child.
