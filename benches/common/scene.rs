@@ -3,16 +3,13 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use nix::unistd::Uid;
 use tempfile::TempDir;
 
-use crate::Result;
-
-/// The user to measure as when root starts the harness.
-const PLAIN_USER: u32 = 61_234;
+use crate::{Result, plain};
 
 /// What all rows share.
 pub(crate) struct Scene {
@@ -27,20 +24,11 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn prepare() -> Result<Self> {
-        let me = Uid::effective();
-        let uid = if me.is_root() {
-            PLAIN_USER
-        } else {
-            me.as_raw()
-        };
-        let built = std::env::var_os("CELLBLOCK");
-        let built = built.unwrap_or_else(|| env!("CARGO_BIN_EXE_cellblock").into());
+        let uid = plain::user();
         let bin = directory()?;
-        let cellblock = bin.path().join("cellblock");
-        fs::copy(&built, &cellblock)
-            .map_err(|error| format!("{}: {error}", Path::new(&built).display()))?;
+        let cellblock = plain::binary(bin.path())?;
         let scratch = directory()?;
-        if me.is_root() {
+        if Uid::effective().is_root() {
             std::os::unix::fs::chown(scratch.path(), Some(uid), Some(uid))?;
         }
         Ok(Self {

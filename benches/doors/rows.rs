@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::Result;
+use crate::bare;
 use crate::client::Client;
+use crate::rounds::Ready;
 use crate::scene::Scene;
 use crate::server::Server;
-use crate::worker::{Job, Output, Worker};
+use crate::worker::Worker;
 
 /// A way to have code executed.
 pub(crate) struct Row {
@@ -20,9 +22,6 @@ pub(crate) struct Row {
     pub(crate) goal: Option<f64>,
     prepare: fn(&Scene) -> Result<Ready>,
 }
-
-/// Does the work once more; returns how long it took.
-pub(crate) type Ready = Box<dyn FnMut() -> Result<Duration>>;
 
 impl Row {
     pub(crate) fn prepare(&self, scene: &Scene) -> Result<Ready> {
@@ -37,15 +36,7 @@ pub(crate) const BASE: Row = Row {
     goal: None,
     prepare: |scene| {
         let mut worker = Worker::start(scene.uid, false)?;
-        let job = Job {
-            argv: ["/usr/bin/python3", "-I", "-c", "1"]
-                .map(str::to_owned)
-                .to_vec(),
-            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-            output: Output::Null,
-            count: 1,
-            peak: false,
-        };
+        let job = bare::job(&bare::PYTHON, 1);
         Ok(Box::new(move || {
             Ok(Duration::from_nanos(worker.call(&job)?.nanos))
         }))

@@ -3,15 +3,12 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::pools::wait_until_full;
 use crate::scene::Scene;
-
-/// How long a server may take to fill its pools.
-const FILL: Duration = Duration::from_secs(120);
 
 /// A server, which ends with this value.
 pub(crate) struct Server {
@@ -39,28 +36,13 @@ impl Server {
             .to_owned();
         std::thread::spawn(move || std::io::copy(&mut messages, &mut std::io::stderr()));
         let server = Self { child, address };
-        server.wait_until_full()?;
+        wait_until_full(|| server.request("GET /v1/status", &[], ""))?;
         Ok(server)
     }
 
     /// The front end's process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
-    }
-
-    fn wait_until_full(&self) -> Result<()> {
-        let until = Instant::now() + FILL;
-        loop {
-            let status = self.request("GET /v1/status", &[], "")?;
-            let pools = status["pools"].as_array().cloned().unwrap_or_default();
-            if pools.iter().all(|pool| pool["ready"] == pool["wanted"]) {
-                return Ok(());
-            }
-            if Instant::now() > until {
-                return Err(format!("its cells are not ready: {pools:?}").into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// Has code executed by a new connection, as SandboxFusion's clients do; checks its output.

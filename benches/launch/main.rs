@@ -25,6 +25,8 @@ mod chart;
 mod machine;
 mod mounts;
 mod oci;
+#[path = "../common/plain.rs"]
+mod plain;
 #[path = "../common/record.rs"]
 mod record;
 mod report;

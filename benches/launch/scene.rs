@@ -1,6 +1,6 @@
 //! The surroundings of all measurements: users, directories, the binary, the plan.
 
-use std::fs::{self, Permissions};
+use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +10,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Result;
+use crate::plain;
 use crate::worker::Worker;
-
-/// The user to measure as when root starts the harness.
-const PLAIN_USER: u32 = 61_234;
 
 /// See the module's documentation.
 pub(crate) struct Scene {
@@ -35,18 +33,9 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn prepare() -> Result<Self> {
-        let me = Uid::effective();
-        let uid = if me.is_root() {
-            PLAIN_USER
-        } else {
-            me.as_raw()
-        };
-        let built = std::env::var_os("CELLBLOCK");
-        let built = built.unwrap_or_else(|| env!("CARGO_BIN_EXE_cellblock").into());
+        let uid = plain::user();
         let bin = open_directory(&std::env::temp_dir(), uid)?;
-        let cellblock = bin.path().join("cellblock");
-        fs::copy(&built, &cellblock)
-            .map_err(|error| format!("{}: {error}", Path::new(&built).display()))?;
+        let cellblock = plain::binary(bin.path())?;
         let shm = Path::new("/dev/shm");
         let temp = std::env::temp_dir();
         let scratch = open_directory(if shm.is_dir() { shm } else { &temp }, uid)?;
@@ -63,7 +52,9 @@ impl Scene {
             plan,
             uid,
             workers: [Worker::start(uid, false)?, Worker::start(uid, false)?],
-            unified: me.is_root().then(|| Worker::start(uid, true)).transpose()?,
+            unified: (Uid::effective().is_root())
+                .then(|| Worker::start(uid, true))
+                .transpose()?,
             _bin: bin,
         })
     }

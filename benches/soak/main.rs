@@ -24,6 +24,8 @@ use clap::Parser;
 mod client;
 mod footprint;
 mod many;
+#[path = "../common/plain.rs"]
+mod plain;
 mod server;
 #[path = "../common/stats.rs"]
 mod stats;

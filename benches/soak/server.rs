@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,7 @@ use nix::unistd::Uid;
 use tempfile::TempDir;
 
 use crate::client::Client;
-use crate::{Args, Result};
-
-/// The user that the server is started as, when root runs this.
-const PLAIN_USER: u32 = 61_234;
+use crate::{Args, Result, plain};
 
 pub(crate) struct Server {
     child: Child,
@@ -26,15 +23,11 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(args: &Args, options: &[String]) -> Result<Self> {
         let (bin, directory) = (directory()?, directory()?);
-        let built = std::env::var_os("CELLBLOCK");
-        let built = built.unwrap_or_else(|| env!("CARGO_BIN_EXE_cellblock").into());
-        let cellblock = bin.path().join("cellblock");
-        fs::copy(&built, &cellblock)
-            .map_err(|error| format!("{}: {error}", Path::new(&built).display()))?;
-        let mut command = Command::new(&cellblock);
+        let mut command = Command::new(plain::binary(bin.path())?);
         if Uid::effective().is_root() && !args.as_root {
-            chown(directory.path(), Some(PLAIN_USER), Some(PLAIN_USER))?;
-            command.uid(PLAIN_USER).gid(PLAIN_USER);
+            let user = plain::user();
+            chown(directory.path(), Some(user), Some(user))?;
+            command.uid(user).gid(user);
         }
         let listen = format!("unix:{}", directory.path().join("socket").display());
         command

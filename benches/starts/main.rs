@@ -24,14 +24,19 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
 
+#[path = "../common/bare.rs"]
+mod bare;
 mod front;
 #[path = "../common/machine.rs"]
 mod machine;
 mod memory;
+#[path = "../common/plain.rs"]
+mod plain;
+#[path = "../common/pools.rs"]
+mod pools;
 #[path = "../common/processes.rs"]
 mod processes;
 #[path = "../common/record.rs"]
@@ -39,6 +44,8 @@ mod record;
 mod report;
 #[path = "../common/results.rs"]
 mod results;
+#[path = "../common/rounds.rs"]
+mod rounds;
 mod rows;
 #[path = "../common/scene.rs"]
 mod scene;
@@ -52,9 +59,6 @@ mod sustained;
 mod worker;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
-
-/// Rounds before the first that counts.
-const WARM_UP: usize = 3;
 
 #[derive(Parser)]
 struct Args {
@@ -119,25 +123,12 @@ fn measure(args: &Args) -> Result<()> {
             continue;
         }
         match row.prepare(&scene) {
-            Ok(ready) => rows.push((row, ready, Vec::new())),
+            Ok(ready) => rows.push((row, ready)),
             Err(error) => println!("skipped: {}: {error}", row.name),
         }
     }
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    let mut shuffle = shuffle::Shuffle::new();
-    for round in 0..WARM_UP + args.runs {
-        shuffle.of(&mut order);
-        for index in &order {
-            std::thread::sleep(Duration::from_millis(args.rest));
-            let (row, ready, times) = &mut rows[*index];
-            let took = ready().map_err(|error| format!("{}: {error}", row.name))?;
-            if round >= WARM_UP {
-                times.push(took.as_secs_f64() * 1e6);
-            }
-        }
-    }
-    let series = rows.into_iter().map(|(row, _, times)| (row, times));
-    let mut results = report::Results::of(machine, series.collect());
+    let series = rounds::time(rows, |row| row.name, args.runs, args.rest)?;
+    let mut results = report::Results::of(machine, series);
     if is_wanted("idle") {
         let about = "an idle Python context beyond the first";
         results

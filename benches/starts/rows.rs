@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use crate::front::Front;
 use crate::record::every_layer;
+use crate::rounds::Ready;
 use crate::scene::Scene;
 use crate::server::Server;
-use crate::worker::{Job, Output, Worker};
-use crate::{Result, worker};
+use crate::worker::Worker;
+use crate::{Result, bare, worker};
 
 /// A way to have work done.
 pub(crate) struct Row {
@@ -24,9 +25,6 @@ pub(crate) struct Row {
     pub(crate) goal: Option<(f64, Option<f64>)>,
     prepare: fn(&Scene) -> Result<Ready>,
 }
-
-/// Does the work once more and says how long it took.
-pub(crate) type Ready = Box<dyn FnMut() -> Result<Duration>>;
 
 /// What others are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +86,7 @@ pub(crate) const ALL: &[Row] = &[
         measures: Some(Base::Python),
         against: None,
         goal: None,
-        prepare: |scene| command(scene, &["/usr/bin/python3", "-I", "-c", "1"]),
+        prepare: |scene| command(scene, &bare::PYTHON),
     },
     Row {
         name: "cold",
@@ -262,13 +260,7 @@ pub(crate) const ALL: &[Row] = &[
 /// A command that a worker starts and waits for.
 fn command(scene: &Scene, argv: &[&str]) -> Result<Ready> {
     let mut worker = Worker::start(scene.uid, false)?;
-    let job = Job {
-        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
-        env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-        output: Output::Null,
-        count: 1,
-        peak: false,
-    };
+    let job = bare::job(argv, 1);
     Ok(Box::new(move || {
         let worker::Done { nanos, .. } = worker.call(&job)?;
         Ok(Duration::from_nanos(nanos))

@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::pools::wait_until_full;
 use crate::scene::Scene;
-
-/// How long a server may take to fill what it keeps ready.
-const FILL: Duration = Duration::from_secs(120);
 
 /// A server of this process's own. Its end ends the server.
 pub(crate) struct Server {
@@ -24,7 +22,7 @@ impl Server {
     /// Starts it with these options, and waits until it has all that it keeps ready.
     pub(crate) fn start(scene: &Scene, options: &[&str]) -> Result<Self> {
         let mut server = Self::start_empty(scene, options)?;
-        server.wait_until_full()?;
+        wait_until_full(|| server.call("status", json!({})))?;
         Ok(server)
     }
 
@@ -80,21 +78,6 @@ impl Server {
             }
         }
         Ok(answered)
-    }
-
-    fn wait_until_full(&mut self) -> Result<()> {
-        let until = Instant::now() + FILL;
-        loop {
-            let status = self.call("status", json!({}))?;
-            let pools = status["pools"].as_array().cloned().unwrap_or_default();
-            if pools.iter().all(|pool| pool["ready"] == pool["wanted"]) {
-                return Ok(());
-            }
-            if Instant::now() > until {
-                return Err(format!("its cells are not ready: {pools:?}").into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// Makes a call and waits for its result.

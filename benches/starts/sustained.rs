@@ -6,10 +6,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Result;
+use crate::bare;
 use crate::rows::{DESCRIBE, PANDAS, code, started};
 use crate::scene::Scene;
 use crate::server::Server;
-use crate::worker::{Done, Job, Output, Worker};
+use crate::worker::{Done, Worker};
 
 /// How long one of both goes on until it is the other's turn.
 const SLICE: Duration = Duration::from_secs(10);
@@ -68,15 +69,7 @@ fn bare(scene: &Scene, at_once: usize) -> Result<(usize, Duration)> {
     let began = Instant::now();
     let launch = || -> std::result::Result<usize, String> {
         let mut worker = Worker::start(scene.uid, false).map_err(|e| e.to_string())?;
-        let job = Job {
-            argv: ["/usr/bin/python3", "-I", "-c", "1"]
-                .map(str::to_owned)
-                .to_vec(),
-            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-            output: Output::Null,
-            count: BATCH as _,
-            peak: false,
-        };
+        let job = bare::job(&bare::PYTHON, BATCH);
         let mut count = 0;
         while began.elapsed() < SLICE {
             let Done { .. } = worker.call(&job).map_err(|e| e.to_string())?;

@@ -10,6 +10,25 @@ use proptest::test_runner::TestRunner;
 /// The name of a target, and the function that reads its inputs.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
+/// The tests of these functions of the module `fuzz`.
+macro_rules! test_targets {
+    ($($name:ident),* $(,)?) => {
+        const TARGETS: &[$crate::fuzz::damage::Target] =
+            &[$((stringify!($name), $crate::fuzz::$name)),*];
+
+        #[test]
+        fn the_corpus_is_read() {
+            $crate::fuzz::damage::read_corpus(TARGETS);
+        }
+
+        #[test]
+        fn damaged_inputs_are_read() {
+            $crate::fuzz::damage::read_damaged(TARGETS);
+        }
+    };
+}
+pub(crate) use test_targets;
+
 /// The bytes of the longest input.
 const LONGEST: usize = 4096;
 /// The damaged copies that are tried.

@@ -147,23 +147,11 @@ mod damage;
 
 #[cfg(test)]
 mod tests {
-    use super::damage::{Target, read_corpus, read_damaged};
-
-    const TARGETS: [Target; 5] = [
-        ("dns_query", super::dns_query),
-        ("dns_answer", super::dns_answer),
-        ("client_hello", super::client_hello),
-        ("first_bytes", super::first_bytes),
-        ("proxy_request", super::proxy_request),
-    ];
-
-    #[test]
-    fn the_corpus_is_read() {
-        read_corpus(&TARGETS);
-    }
-
-    #[test]
-    fn damaged_inputs_are_read() {
-        read_damaged(&TARGETS);
-    }
+    super::damage::test_targets!(
+        dns_query,
+        dns_answer,
+        client_hello,
+        first_bytes,
+        proxy_request
+    );
 }

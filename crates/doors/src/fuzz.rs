@@ -12,23 +12,11 @@ mod damage;
 
 #[cfg(test)]
 mod tests {
-    use super::damage::{Target, read_corpus, read_damaged};
-
-    const TARGETS: [Target; 5] = [
-        ("upload_form", super::upload_form),
-        ("envelopes", super::envelopes),
-        ("signed_link", super::signed_link),
-        ("sandbox_target", super::sandbox_target),
-        ("sandbox_path", super::sandbox_path),
-    ];
-
-    #[test]
-    fn the_corpus_is_read() {
-        read_corpus(&TARGETS);
-    }
-
-    #[test]
-    fn damaged_inputs_are_read() {
-        read_damaged(&TARGETS);
-    }
+    super::damage::test_targets!(
+        upload_form,
+        envelopes,
+        signed_link,
+        sandbox_target,
+        sandbox_path
+    );
 }

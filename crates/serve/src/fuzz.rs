@@ -79,20 +79,5 @@ mod damage;
 
 #[cfg(test)]
 mod tests {
-    use super::damage::{Target, read_corpus, read_damaged};
-
-    const TARGETS: [Target; 2] = [
-        ("mcp_lines", super::mcp_lines),
-        ("protocol_lines", super::protocol_lines),
-    ];
-
-    #[test]
-    fn the_corpus_is_read() {
-        read_corpus(&TARGETS);
-    }
-
-    #[test]
-    fn damaged_inputs_are_read() {
-        read_damaged(&TARGETS);
-    }
+    super::damage::test_targets!(mcp_lines, protocol_lines);
 }

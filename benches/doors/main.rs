@@ -25,44 +25,41 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
 
-#[path = "doors/client.rs"]
+#[path = "../common/bare.rs"]
+mod bare;
 mod client;
-#[path = "doors/load.rs"]
 mod load;
-#[path = "common/machine.rs"]
+#[path = "../common/machine.rs"]
 mod machine;
-#[path = "doors/many.rs"]
 mod many;
-#[path = "common/processes.rs"]
+#[path = "../common/plain.rs"]
+mod plain;
+#[path = "../common/pools.rs"]
+mod pools;
+#[path = "../common/processes.rs"]
 mod processes;
-#[path = "doors/report.rs"]
 mod report;
-#[path = "common/results.rs"]
+#[path = "../common/results.rs"]
 mod results;
-#[path = "doors/rows.rs"]
+#[path = "../common/rounds.rs"]
+mod rounds;
 mod rows;
-#[path = "common/scene.rs"]
+#[path = "../common/scene.rs"]
 mod scene;
-#[path = "doors/server.rs"]
 mod server;
-#[path = "common/shuffle.rs"]
+#[path = "../common/shuffle.rs"]
 mod shuffle;
-#[path = "common/stats.rs"]
+#[path = "../common/stats.rs"]
 mod stats;
-#[path = "doors/sustained.rs"]
 mod sustained;
-#[path = "common/worker.rs"]
+#[path = "../common/worker.rs"]
 mod worker;
 
 type Failure = Box<dyn Error + Send + Sync>;
 type Result<T> = std::result::Result<T, Failure>;
-
-/// Rounds before the first that counts.
-const WARM_UP: usize = 3;
 
 #[derive(Parser)]
 struct Args {
@@ -150,29 +147,13 @@ fn times(
     let mut rows = Vec::new();
     for row in rows::ALL.iter().filter(|row| is_wanted(row.name)) {
         match row.prepare(scene) {
-            Ok(ready) => rows.push((row, ready, Vec::new())),
+            Ok(ready) => rows.push((row, ready)),
             Err(error) => println!("skipped: {}: {error}", row.name),
         }
     }
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    rows.insert(0, (&rows::BASE, rows::BASE.prepare(scene)?, Vec::new()));
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    let mut shuffle = shuffle::Shuffle::new();
-    for round in 0..WARM_UP + args.runs {
-        shuffle.of(&mut order);
-        for index in &order {
-            std::thread::sleep(Duration::from_millis(args.rest));
-            let (row, ready, times) = &mut rows[*index];
-            let took = ready().map_err(|error| format!("{}: {error}", row.name))?;
-            if round >= WARM_UP {
-                times.push(took.as_secs_f64() * 1e6);
-            }
-        }
-    }
-    Ok(rows
-        .into_iter()
-        .map(|(row, _, times)| (row, times))
-        .collect())
+    rows.insert(0, (&rows::BASE, rows::BASE.prepare(scene)?));
+    rounds::time(rows, |row| row.name, args.runs, args.rest)
 }
