@@ -99,7 +99,7 @@ pub(super) struct ProgramOrder {
     pub(super) stdin: Option<OwnedFd>,
 }
 
-/// The order to start the interpreter of a seat.
+/// The order to start a guest's interpreter.
 #[derive(Debug)]
 pub(super) struct InterpreterOrder {
     /// What it is started with.
@@ -138,16 +138,16 @@ pub(super) enum Received {
     /// Go on without a program, once the input files of this parcel are in place.
     Stay(OwnedFd),
     Process(ProcessOrder),
-    /// Obey this socket's orders as well, for another interpreter.
-    Seat(OwnedFd),
-    /// Start the interpreter of the seat on whose socket this order arrives.
+    /// Obey this socket's orders as well: those of a guest's supervisor.
+    Supervisor(OwnedFd),
+    /// Start the interpreter of the guest on whose socket this order arrives.
     Interpreter(InterpreterOrder),
 }
 
 const PROGRAM: u8 = b'p';
 const STAY: u8 = b'n';
 const PROCESS: u8 = b'x';
-const SEAT: u8 = b'j';
+const SUPERVISOR: u8 = b'j';
 const INTERPRETER: u8 = b'i';
 
 /// Orders init to start the program. Does not wait.
@@ -201,12 +201,17 @@ pub(crate) fn send_process(
 ///
 /// # Errors
 /// The error number of sendmsg(2): init is gone, or does not read.
-pub(crate) fn send_seat(socket: BorrowedFd<'_>, seat: BorrowedFd<'_>) -> Result<(), Errno> {
-    let bytes = encode(SEAT, 0, 0, [0; 2]);
-    send_with_fds(socket, &bytes, &[seat.as_raw_fd()], MsgFlags::MSG_DONTWAIT)
+pub(crate) fn send_supervisor(socket: BorrowedFd<'_>, theirs: BorrowedFd<'_>) -> Result<(), Errno> {
+    let bytes = encode(SUPERVISOR, 0, 0, [0; 2]);
+    send_with_fds(
+        socket,
+        &bytes,
+        &[theirs.as_raw_fd()],
+        MsgFlags::MSG_DONTWAIT,
+    )
 }
 
-/// Orders init to start the interpreter of the seat that has this socket. Does not wait.
+/// Orders init to start the interpreter of the guest that has this socket. Does not wait.
 ///
 /// # Errors
 /// The error number of sendmsg(2): init is gone, or does not read.
@@ -255,7 +260,7 @@ impl Received {
                 Some(Self::Program(ProgramOrder { parcel, stdin }))
             }
             (STAY, Some(parcel)) if rest.is_empty() => Some(Self::Stay(parcel)),
-            (SEAT, Some(socket)) if rest.is_empty() => Some(Self::Seat(socket)),
+            (SUPERVISOR, Some(socket)) if rest.is_empty() => Some(Self::Supervisor(socket)),
             (INTERPRETER, Some(parcel)) => {
                 let mut rest = rest.into_iter();
                 let streams = <[OwnedFd; 3]>::try_from(rest.by_ref().take(3).collect::<Vec<_>>());
@@ -347,8 +352,8 @@ mod tests {
         }
         send_stay(ours.as_fd(), parcel.as_fd()).unwrap();
         assert!(matches!(next(&theirs), Ok(Some(Received::Stay(_)))));
-        send_seat(ours.as_fd(), parcel.as_fd()).unwrap();
-        assert!(matches!(next(&theirs), Ok(Some(Received::Seat(_)))));
+        send_supervisor(ours.as_fd(), parcel.as_fd()).unwrap();
+        assert!(matches!(next(&theirs), Ok(Some(Received::Supervisor(_)))));
         let (streams, channel) = ([null(), null(), null()], [null(), null()]);
         send_interpreter(ours.as_fd(), parcel.as_fd(), &streams, &channel).unwrap();
         let Ok(Some(Received::Interpreter(order))) = next(&theirs) else {

@@ -11,10 +11,9 @@ use nix::unistd::Pid;
 
 use super::command::{Command, Received};
 use super::fail::{At, Call, Fail, Site};
-use super::processes::Processes;
 use super::program::RESERVED;
 use super::report::Reporter;
-use super::seats::Seat;
+use super::supervisors::Supervisor;
 use super::waiting::{await_stop, is_alone, started};
 use super::{Prepared, Role};
 use record::error::Step;
@@ -32,8 +31,6 @@ const HANGS_UP: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 pub(super) struct Init<'a> {
     cell: &'a Prepared<'a>,
     signals: SignalFd,
-    /// `None` in a cell without one.
-    program: Option<Pid>,
     /// The exit status that the program announced when it began to wait to be ended.
     waits_with: Option<u8>,
     /// The program's side of the cell's terminal. It stays open here: otherwise a program that
@@ -42,11 +39,8 @@ pub(super) struct Init<'a> {
     /// Landlock rules that further processes apply to themselves in a copy's cell, as its program
     /// did: init's own rules are not scoped there.
     pub(super) ruleset: Option<OwnedFd>,
-    processes: Processes,
-    /// Further interpreters. Their places in the list stay while init obeys orders.
-    seats: Vec<Seat>,
-    /// Whether the cell's own supervisor keeps all processes stopped.
-    has_frozen: bool,
+    /// The cell's own comes first. Their places in the list stay while init obeys orders.
+    supervisors: Vec<Supervisor<'a>>,
 }
 
 /// Blocks the signals that init waits for, before there is a child. The number of their
@@ -67,14 +61,16 @@ impl<'a> Init<'a> {
         Self {
             cell,
             signals,
-            program,
             waits_with: None,
             terminal: None,
             ruleset: None,
-            processes: Processes::default(),
-            seats: Vec::new(),
-            has_frozen: false,
+            supervisors: vec![Supervisor::own(&cell.report, program)],
         }
+    }
+
+    /// The cell's program; `None` in a cell without one.
+    fn program(&self) -> Option<Pid> {
+        self.supervisors.first().and_then(|own| own.program)
     }
 
     /// Waits for the program's end, or for the supervisor's order; then kills and
@@ -82,8 +78,8 @@ impl<'a> Init<'a> {
     /// the exit status.
     pub(super) fn run(mut self) -> i32 {
         let report = Reporter::afterwards(&self.cell.report);
-        let mut status = self.serve(&report);
-        let waiting = self.program.filter(|_| status.is_none());
+        let mut status = self.serve();
+        let waiting = self.program().filter(|_| status.is_none());
         let mut is_reported = false;
         if let (Some(exit), Some(program)) = (self.waits_with, waiting) {
             let _ = kill(ALL, Signal::SIGSTOP);
@@ -120,7 +116,7 @@ impl<'a> Init<'a> {
 
     /// How many processes were started; `None` with a cgroup, which counts them better.
     fn started(&self) -> Option<u32> {
-        (self.program)
+        (self.program())
             .filter(|_| self.cell.fallback.processes.is_some())
             .and_then(started)
     }
@@ -128,216 +124,177 @@ impl<'a> Init<'a> {
     /// Closes every descriptor that is not init's own. A program shares init's table until it is
     /// executed, so the descriptors that were put in place for it are in the table too.
     fn close_others(&self) {
-        let own = (self.terminal.iter().chain(&self.ruleset)).chain([&self.cell.report]);
-        let of_seats = (self.seats.iter())
-            .flat_map(|seat| std::iter::once(seat.socket()).chain(seat.processes.terminals()));
-        let kept: Vec<_> = (own.map(AsFd::as_fd))
+        let of_supervisors = (self.supervisors.iter()).flat_map(|supervisor| {
+            std::iter::once(supervisor.socket()).chain(supervisor.processes.terminals())
+        });
+        let kept: Vec<_> = (self.terminal.iter().chain(&self.ruleset))
+            .map(AsFd::as_fd)
             .chain([self.signals.as_fd()])
-            .chain(self.processes.terminals())
-            .chain(of_seats)
+            .chain(of_supervisors)
             .collect();
         // SAFETY: init goes from here straight to `_exit`; nothing that owns
         // another descriptor is used or dropped again.
         let _ = unsafe { process::close_from(0, &kept) };
     }
 
-    /// Serves the supervisor until the end. Returns the program's wait status, if
-    /// it ended before the supervisor ended it.
-    fn serve(&mut self, report: &Reporter<'_>) -> Option<i32> {
+    /// Serves the supervisors until the end. Returns the program's wait status, if
+    /// it ended before the cell's own supervisor ended it.
+    fn serve(&mut self) -> Option<i32> {
         self.close_others();
         // A template's copies are in namespaces below this one, and outlast the template.
         let stays = self.cell.role == Role::Template;
         loop {
-            if let Some(status) = self.reap_dead(report)
+            if let Some(status) = self.reap_dead()
                 && !stays
             {
                 return Some(status);
             }
-            let of_seats = (self.seats.iter().enumerate())
-                .map(|(index, seat)| PollFd::new(seat.socket(), self.awaited(Some(index))));
-            let mut ready: Vec<PollFd<'_>> = [
-                PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
-                PollFd::new(report.socket(), self.awaited(None)),
-            ]
-            .into_iter()
-            .chain(of_seats)
-            .collect();
+            let sockets = (self.supervisors.iter().enumerate()).map(|(index, supervisor)| {
+                let awaited = match self.has_to_wait(index) {
+                    true => HANGS_UP,
+                    false => PollFlags::POLLIN,
+                };
+                PollFd::new(supervisor.socket(), awaited)
+            });
+            let mut ready: Vec<PollFd<'_>> =
+                std::iter::once(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN))
+                    .chain(sockets)
+                    .collect();
             match poll(&mut ready, PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => return None,
             }
-            if is_asked_to_end(&self.signals) || !self.obey(report) {
-                return self.reap_dead(report);
+            if is_asked_to_end(&self.signals) || !self.obey() {
+                return self.reap_dead();
             }
-            self.serve_seats();
         }
     }
 
-    /// The events to wait for on the socket of the seat with this index, or on that of the cell's
-    /// own supervisor (`None`). An order to start something waits while another supervisor needs
-    /// all processes stopped.
-    fn awaited(&self, index: Option<usize>) -> PollFlags {
-        let seat = index.and_then(|index| self.seats.get(index));
-        let socket = seat.map_or(self.cell.report.as_fd(), Seat::socket);
-        match self.is_frozen_by_another(index) && Received::next_starts(socket) {
-            true => HANGS_UP,
-            false => PollFlags::POLLIN,
-        }
+    /// Whether the next order of this supervisor is to start something, while another one needs all
+    /// processes stopped.
+    fn has_to_wait(&self, index: usize) -> bool {
+        let mut all = self.supervisors.iter().enumerate();
+        let is_frozen = all.any(|(other, supervisor)| other != index && supervisor.has_frozen);
+        let supervisor = self.supervisors.get(index);
+        is_frozen && supervisor.is_some_and(|own| Received::next_starts(own.socket()))
     }
 
-    /// Whether a supervisor keeps all processes stopped, other than that of this seat or, for
-    /// `None`, than the cell's own.
-    fn is_frozen_by_another(&self, index: Option<usize>) -> bool {
-        let mut seats = self.seats.iter().enumerate();
-        (index.is_some() && self.has_frozen)
-            || seats.any(|(other, seat)| Some(other) != index && seat.has_frozen)
-    }
-
-    /// Carries out the orders of further supervisors, and ends the seats of those that are gone.
-    fn serve_seats(&mut self) {
+    /// Carries out the orders of all supervisors, and ends the guests whose supervisors are gone;
+    /// false when the cell is to end.
+    fn obey(&mut self) -> bool {
         let mut next = 0;
-        while let Some(seat) = self.seats.get(next) {
-            if self.awaited(Some(next)) == HANGS_UP {
-                match hangs_up(seat.socket()) {
-                    true => self.end_seat(next),
-                    false => next += 1,
+        while let Some(supervisor) = self.supervisors.get(next) {
+            let socket = supervisor.socket();
+            let received = match self.has_to_wait(next) {
+                false => Received::next(socket, MsgFlags::MSG_DONTWAIT),
+                true if hangs_up(socket) => Ok(None),
+                true => Err(Errno::EAGAIN),
+            };
+            let goes_on = match received {
+                Ok(Some(order)) => self.carry_out(next, order),
+                Err(Errno::EINTR) => true,
+                Err(Errno::EAGAIN) => {
+                    next += 1;
+                    true
                 }
-                continue;
-            }
-            match Received::next(seat.socket(), MsgFlags::MSG_DONTWAIT) {
-                Ok(Some(order)) => self.obey_seat(next, order),
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => next += 1,
-                Ok(None) | Err(_) => self.end_seat(next),
+                Ok(None) | Err(_) => self.supervisor_gone(next),
+            };
+            if !goes_on {
+                return false;
             }
         }
+        true
     }
 
-    /// Ends a seat whose supervisor has left. Its socket is closed after all has been killed.
-    fn end_seat(&mut self, index: usize) {
-        let seat = self.seats.swap_remove(index);
-        seat.kill();
-        self.thaw_unless_needed();
-    }
-
-    fn obey_seat(&mut self, index: usize, order: Received) {
-        if let Received::Seat(socket) = order {
-            return self.add_seat(socket);
+    /// Ends a guest whose supervisor is gone: its socket is closed after all has been killed.
+    /// False when it was the cell's own supervisor.
+    fn supervisor_gone(&mut self, index: usize) -> bool {
+        let is_guest = self
+            .supervisors
+            .get(index)
+            .is_some_and(Supervisor::is_guest);
+        if is_guest {
+            // The cell's own stays the first.
+            self.supervisors.swap_remove(index).kill();
+            self.thaw_unless_needed();
         }
+        is_guest
+    }
+
+    /// Carries out an order of a supervisor; false when that is the end of the cell.
+    fn carry_out(&mut self, index: usize, order: Received) -> bool {
         let (cell, ruleset) = (self.cell, self.ruleset.as_ref());
-        let Some(seat) = self.seats.get_mut(index) else {
-            return;
+        let Some(supervisor) = self.supervisors.get_mut(index) else {
+            return true;
         };
         match order {
-            Received::Interpreter(order) => {
-                seat.start(cell, ruleset, order);
+            Received::Supervisor(socket) => {
+                // If that fails, the socket is closed, and its supervisor reads end of file.
+                self.supervisors.extend(Supervisor::of_guest(socket).ok());
+                self.close_others();
+            }
+            Received::Interpreter(order) if supervisor.is_guest() => {
+                supervisor.start(cell, ruleset, order);
                 self.close_others();
             }
             Received::Process(order) => {
-                seat.start_process(cell, ruleset, order);
+                supervisor.start_process(cell, ruleset, order);
                 self.close_others();
             }
             Received::Command(command) => match command {
-                Command::Signal(signal) => seat.signal(signal),
-                Command::SignalProcess(number, signal) => seat.processes.signal(number, signal),
+                Command::Signal(signal) => supervisor.signal(signal),
+                Command::SignalProcess(number, signal) => {
+                    supervisor.processes.signal(number, signal);
+                }
                 Command::Freeze => {
-                    seat.has_frozen = true;
+                    supervisor.has_frozen = true;
                     let _ = kill(ALL, Signal::SIGSTOP);
-                    seat.report().frozen();
+                    supervisor.report().frozen();
                 }
                 Command::Thaw => {
-                    seat.has_frozen = false;
+                    supervisor.has_frozen = false;
                     self.thaw_unless_needed();
                 }
-                Command::End | Command::EndWith(_) => seat.kill(),
-                Command::Go | Command::Adopt(_) => {}
-            },
-            Received::Seat(_) | Received::Program(_) | Received::Stay(_) => {}
-        }
-    }
-
-    /// Obeys another socket from here on. If that fails, the socket is closed, and its supervisor
-    /// reads end of file.
-    fn add_seat(&mut self, socket: OwnedFd) {
-        self.seats.extend(Seat::new(socket).ok());
-        self.close_others();
-    }
-
-    /// Lets stopped processes go on, unless another supervisor needs them stopped.
-    fn thaw_unless_needed(&self) {
-        if !self.has_frozen && !self.seats.iter().any(|seat| seat.has_frozen) {
-            let _ = kill(ALL, Signal::SIGCONT);
-        }
-    }
-
-    /// Carries out what the supervisor has asked for; false when that is the end.
-    fn obey(&mut self, report: &Reporter<'_>) -> bool {
-        loop {
-            if self.awaited(None) == HANGS_UP {
-                return !hangs_up(report.socket());
-            }
-            let command = match Received::next(report.socket(), MsgFlags::MSG_DONTWAIT) {
-                Ok(Some(Received::Command(command))) => command,
-                Ok(Some(Received::Process(order))) => {
-                    let ruleset = self.ruleset.as_ref();
-                    self.processes.start(self.cell, ruleset, order, report);
-                    self.close_others();
-                    continue;
-                }
-                Ok(Some(Received::Seat(socket))) => {
-                    self.add_seat(socket);
-                    continue;
-                }
-                // Only a cell that waits for its program obeys these, and only a seat the last.
-                Ok(Some(Received::Program(_) | Received::Stay(_) | Received::Interpreter(_)))
-                | Err(Errno::EINTR) => continue,
-                Err(Errno::EAGAIN) => return true,
-                Ok(None) | Err(_) => return false,
-            };
-            match command {
-                // To the program's process group: a shell heeds a trap only once
-                // the command it waits for has ended too. The program leads its
-                // session, so it cannot leave the group.
-                Command::Signal(signal) => {
-                    let program = self.program.map(Pid::as_raw);
-                    let _ = program.map(|pid| kill(Pid::from_raw(-pid), signal));
-                }
-                Command::SignalProcess(number, signal) => self.processes.signal(number, signal),
-                Command::Freeze => {
-                    self.has_frozen = true;
-                    let _ = kill(ALL, Signal::SIGSTOP);
-                    report.frozen();
-                }
-                Command::Thaw => {
-                    self.has_frozen = false;
-                    self.thaw_unless_needed();
-                }
-                Command::Go | Command::Adopt(_) => {}
+                Command::End | Command::EndWith(_) if supervisor.is_guest() => supervisor.kill(),
                 Command::End => return false,
                 Command::EndWith(status) => {
                     self.waits_with = Some(status);
                     return false;
                 }
-            }
+                Command::Go | Command::Adopt(_) => {}
+            },
+            // A cell obeys these only while it waits for its program.
+            Received::Program(_) | Received::Stay(_) | Received::Interpreter(_) => {}
+        }
+        true
+    }
+
+    /// Lets stopped processes go on, unless another supervisor needs them stopped.
+    fn thaw_unless_needed(&self) {
+        if !self
+            .supervisors
+            .iter()
+            .any(|supervisor| supervisor.has_frozen)
+        {
+            let _ = kill(ALL, Signal::SIGCONT);
         }
     }
 
     /// Reaps what has ended; returns the program's status if it was among them.
-    fn reap_dead(&mut self, report: &Reporter<'_>) -> Option<i32> {
+    fn reap_dead(&mut self) -> Option<i32> {
         while let Ok(Some((pid, status))) = process::reap(false) {
-            if Some(pid) == self.program {
+            if Some(pid) == self.program() {
                 return Some(status);
             }
-            self.reaped(pid, status, report);
+            self.reaped(pid, status);
         }
         None
     }
 
     /// Reports the end of a reaped child that is not the program, if a supervisor waits for it.
-    fn reaped(&mut self, pid: Pid, status: i32, report: &Reporter<'_>) {
-        self.processes.reaped(pid, status, report);
-        for seat in &mut self.seats {
-            seat.reaped(pid, status);
+    fn reaped(&mut self, pid: Pid, status: i32) {
+        for supervisor in &mut self.supervisors {
+            supervisor.reaped(pid, status);
         }
     }
 
@@ -347,12 +304,13 @@ impl<'a> Init<'a> {
         let mut at_end = u32::from(status.is_some());
         while let Ok(Some((pid, ended))) = process::reap(true) {
             at_end += 1;
-            if Some(pid) == self.program {
+            if Some(pid) == self.program() {
                 let waits_with = self.waits_with.map(|exit| i32::from(exit) << 8);
                 let is_killed = libc::WIFSIGNALED(ended) && libc::WTERMSIG(ended) == libc::SIGKILL;
                 status = status.or(waits_with.filter(|_| is_killed)).or(Some(ended));
+            } else {
+                self.reaped(pid, ended);
             }
-            self.reaped(pid, ended, report);
         }
         let mut usage = process::children_usage();
         usage.count = ProcessCount {

@@ -96,7 +96,7 @@ fn start(
     let parcel = Parcel::unpack(parcel).at(Site::new(Step::Report), Call::Recv)?;
     let begin = parcel.deliver(report)?;
     let (pipes, terminal) = match streams {
-        ProcessStreams::Pipes(streams) => (above(streams)?.map(Some), None),
+        ProcessStreams::Pipes(streams) => (all_above(streams)?.map(Some), None),
         ProcessStreams::Terminal([rows, columns]) => {
             let setup = TerminalSetup {
                 settings: None,
@@ -130,11 +130,13 @@ fn start(
     })
 }
 
-/// Moves the streams above the numbers that are replaced for a program: init shares the table.
-pub(super) fn above(streams: [OwnedFd; 3]) -> Result<[OwnedFd; 3], Fail> {
+/// Moves a descriptor above the numbers that are replaced for a program: init shares the table.
+pub(super) fn above(fd: OwnedFd) -> Result<OwnedFd, Fail> {
+    sys::process::duplicate_above(&fd, RESERVED).at(Site::new(Step::Stdio), Call::Dup)
+}
+
+/// [`above`] for the three standard streams.
+pub(super) fn all_above(streams: [OwnedFd; 3]) -> Result<[OwnedFd; 3], Fail> {
     let [stdin, stdout, stderr] = streams;
-    let above = |fd: OwnedFd| {
-        sys::process::duplicate_above(&fd, RESERVED).at(Site::new(Step::Stdio), Call::Dup)
-    };
     Ok([above(stdin)?, above(stdout)?, above(stderr)?])
 }

@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::launch::Seat;
+use crate::launch::SharedCell;
 use crate::run::{self, Ahead, Live, Resolved, Stock};
 use crate::spec::Spec;
 use crate::supervise::{Cancel, Cell, Control, wait};
@@ -96,7 +96,7 @@ pub(crate) struct Context<'a> {
     /// Whether an execution waits for the fork.
     is_awaited: bool,
     /// The cell of another supervisor's in which interpreters are started.
-    seat: Option<&'a Seat>,
+    shared: Option<&'a SharedCell>,
     /// The template that the last interpreter was forked from.
     template: Option<record::Template>,
     id: String,
@@ -135,7 +135,7 @@ impl<'a> Context<'a> {
             forks: false,
             stock: None,
             is_awaited: false,
-            seat: None,
+            shared: None,
             template: None,
             executions: 0,
             descriptions: 0,
@@ -147,9 +147,13 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     /// The spec cannot be carried out on this host.
-    pub(crate) fn in_seat(spec: Spec, cancel: Cancel<'a>, seat: &'a Seat) -> Result<Self> {
+    pub(crate) fn in_shared(
+        spec: Spec,
+        cancel: Cancel<'a>,
+        shared: &'a SharedCell,
+    ) -> Result<Self> {
         let mut context = Self::new(spec, cancel, None)?;
-        context.seat = Some(seat);
+        context.shared = Some(shared);
         Ok(context)
     }
 
@@ -240,7 +244,7 @@ impl<'a> Context<'a> {
 
     /// Keeps a cell's workspace for the next one.
     fn take_workspace(&mut self, workspace: Option<OwnedFd>) {
-        if self.seat.is_some() {
+        if self.shared.is_some() {
             // It stays in the cell, where the next interpreter finds it.
             return;
         }
@@ -262,7 +266,7 @@ impl<'a> Context<'a> {
     pub(crate) fn rest(&mut self, control: &dyn Control, until: Option<Instant>) -> Result<()> {
         match &mut self.live {
             Some(live) => live.cell.rest(control, until)?,
-            None => wait(control, until, self.seat.map(AsFd::as_fd))?,
+            None => wait(control, until, self.shared.map(AsFd::as_fd))?,
         }
         self.note_end();
         Ok(())

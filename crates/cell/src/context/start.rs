@@ -81,12 +81,12 @@ impl<'a> Context<'a> {
                 From::Nothing
             }
         };
-        let from = match self.seat {
+        let from = match self.shared {
             None => from,
-            Some(seat) => {
+            Some(shared) => {
                 // The cell has its ids already.
-                resolved.plan.ids = seat.plan.ids.clone();
-                From::Seat(seat)
+                resolved.plan.ids = shared.plan.ids.clone();
+                From::Shared(shared)
             }
         };
         let mut live = Live::start(Cow::Owned(spec), resolved, staged, self.cancel, from)?;

@@ -30,8 +30,8 @@ mod channel;
 pub(crate) mod cpus;
 pub(crate) mod idmap;
 pub(crate) mod process;
-mod seat;
 pub mod secrets;
+mod shared_cell;
 mod stdio;
 pub(crate) mod terminal;
 #[cfg(test)]
@@ -44,7 +44,7 @@ pub(crate) use broker::BrokerProcess;
 use cgroup::CellCgroup;
 pub(crate) use channel::ChannelEnd;
 use cpus::CpuShare;
-pub(crate) use seat::Seat;
+pub(crate) use shared_cell::SharedCell;
 use stdio::Streams;
 pub(crate) use stdio::{ProcessPipes, given as given_stdin, process_pipes};
 use terminal::{Display, Relay};
@@ -143,7 +143,7 @@ pub(crate) struct Running {
     /// The template that its program was forked from, where a server keeps that.
     pub(crate) template: Option<record::Template>,
     /// Whether the cell is another supervisor's, and only the program is this one's.
-    pub(crate) is_seat: bool,
+    pub(crate) is_guest: bool,
 }
 
 /// The cell's init, seen from outside. Dropping it kills it, and with it everything
@@ -317,7 +317,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
         start: Start::Cold,
         template: None,
         signed,
-        is_seat: false,
+        is_guest: false,
     };
     if until >= Step::IdMap && plan.has(Namespace::User) {
         let released = prepare_ids(role, cell.init.pid, plan, cell.cgroup.as_ref())

@@ -41,12 +41,11 @@ impl PlanKey<'_> {
     /// one. It may listen at ports, and have routes, that those plans do not name: the broker
     /// refuses connections to them.
     pub(crate) fn serves(&self, wanted: &Self) -> bool {
-        self.channel == wanted.channel && self.can_seat(wanted)
+        self.channel == wanted.channel && self.admits(wanted)
     }
 
-    /// Whether further interpreters of plans with the `wanted` key can be started in a cell with
-    /// this one. Each has a channel of its own.
-    pub(crate) fn can_seat(&self, wanted: &Self) -> bool {
+    /// Whether guests of plans with the `wanted` key can be started in a cell with this one. Each has a channel of its own.
+    pub(crate) fn admits(&self, wanted: &Self) -> bool {
         let listens = match (self.egress, wanted.egress) {
             (Some(made), Some(wanted)) => made.covers(wanted),
             (made, wanted) => made.is_none() && wanted.is_none(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{FilterPolicy, Resolved, fallback_warning, hold_limits, instructions};
 use crate::child::{Content, Filter};
 use crate::launch::cgroup::CellCgroup;
-use crate::launch::{Launch, Role, Seat, idmap};
+use crate::launch::{Launch, Role, SharedCell, idmap};
 use crate::plan::{Fallback, Plan};
 use crate::probe::HostFacts;
 use crate::rootfs::Lease;
@@ -62,8 +62,12 @@ impl Frame {
     ///
     /// # Errors
     /// The policy cannot be completed.
-    pub(super) fn in_seat(plan: Plan, filter: Option<FilterPolicy>, seat: &Seat) -> Result<Self> {
-        let held = seat.fallback();
+    pub(super) fn in_shared(
+        plan: Plan,
+        filter: Option<FilterPolicy>,
+        shared: &SharedCell,
+    ) -> Result<Self> {
+        let held = shared.fallback();
         let unheld = held.unheld();
         let filter = filter.map(|policy| policy.without(unheld)).transpose()?;
         Ok(Self {

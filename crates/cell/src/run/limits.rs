@@ -154,7 +154,7 @@ impl Evidence<'_> {
         // A limit above the number of CPUs has no effect.
         let there = allowed_cpus().map_or(f64::MAX, |cpus| cpus.len() as f64);
         // An interpreter in another supervisor's cell is bound to the CPUs of its init.
-        let shared = (self.cell.fallback.cpus.filter(|_| self.cell.is_seat))
+        let shared = (self.cell.fallback.cpus.filter(|_| self.cell.is_guest))
             .map(|count| there.min(count as f64));
         let share = self.cell.cpus.as_ref();
         let Some(bound) = share.map(|share| share.cpus().len() as f64).or(shared) else {

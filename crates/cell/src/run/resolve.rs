@@ -134,7 +134,7 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
 }
 
 /// `own`, and the files of the drivers of all languages that `tree` has. A cell that lasts may get
-/// further interpreters, when nothing can be put below [`crate::drivers::DIRECTORY`] any more.
+/// guests, when nothing can be put below [`crate::drivers::DIRECTORY`] any more.
 fn files_of_all(tree: &Tree, own: Vec<(PathBuf, RawText)>) -> Vec<(PathBuf, RawText)> {
     let mut all: BTreeMap<PathBuf, RawText> = own.into_iter().collect();
     let lasting = drivers::TABLE.iter().map(|driver| driver.lasting());

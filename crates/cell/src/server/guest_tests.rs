@@ -1,4 +1,4 @@
-//! Further interpreters in a cell.
+//! Guests of a cell.
 
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -45,9 +45,9 @@ impl Front {
 
 fn pair(language: &str) -> Tested<(Spawner, Front, Front)> {
     let spawner = spawner()?;
-    let mut host = Front::python(&spawner)?;
-    let guest = host.guest(language)?;
-    Ok((spawner, host, guest))
+    let mut owner = Front::python(&spawner)?;
+    let guest = owner.guest(language)?;
+    Ok((spawner, owner, guest))
 }
 
 fn stdout(answer: &Value) -> &str {
@@ -58,15 +58,15 @@ fn stdout(answer: &Value) -> &str {
 #[test]
 fn interpreters_share_files_and_keep_their_own_state() {
     alone(|| {
-        let (_spawner, mut host, mut guest) = pair("bash")?;
-        host.run(1, "x = 1; open('a.txt', 'w').write('from python')")?;
+        let (_spawner, mut owner, mut guest) = pair("bash")?;
+        owner.run(1, "x = 1; open('a.txt', 'w').write('from python')")?;
         let read = guest.run(1, "cat a.txt; echo from bash > b.txt; y=2")?;
         assert_eq!(stdout(&read), "from python");
         assert_eq!(read["record"]["start"], "shared");
         assert_eq!(read["record"]["language"], "bash");
         let files = &read["record"]["files"];
         assert!(files.to_string().contains("b.txt"), "{files}");
-        let back = host.run(2, "print(open('b.txt').read(), x)")?;
+        let back = owner.run(2, "print(open('b.txt').read(), x)")?;
         assert_eq!(stdout(&back), "from bash\n 1\n");
         assert_eq!(back["record"]["start"], "ready");
         for record in [&read["record"], &back["record"]] {
@@ -75,7 +75,7 @@ fn interpreters_share_files_and_keep_their_own_state() {
         }
         assert_eq!(stdout(&guest.run(2, "echo $y")?), "2\n");
         // What was there before is no change of the new interpreter's.
-        let mut third = host.guest("python")?;
+        let mut third = owner.guest("python")?;
         assert_eq!(third.run(1, "1")?["record"]["files"], json!([]));
         Ok(())
     });
@@ -84,15 +84,15 @@ fn interpreters_share_files_and_keep_their_own_state() {
 #[test]
 fn executions_in_one_cell_go_on_at_once() {
     alone(|| {
-        let (_spawner, mut host, mut guest) = pair("python")?;
+        let (_spawner, mut owner, mut guest) = pair("python")?;
         let wait =
             "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('went')";
-        host.begin(1, wait, json!({}))?;
+        owner.begin(1, wait, json!({}))?;
         // A third one is admitted meanwhile.
-        let mut third = host.guest("bash")?;
+        let mut third = owner.guest("bash")?;
         assert_eq!(stdout(&guest.run(1, "print(2)")?), "2\n");
         assert_eq!(stdout(&third.run(1, "touch go; echo done")?), "done\n");
-        assert_eq!(stdout(&host.report("answer")?), "went\n");
+        assert_eq!(stdout(&owner.report("answer")?), "went\n");
         Ok(())
     });
 }
@@ -100,20 +100,20 @@ fn executions_in_one_cell_go_on_at_once() {
 #[test]
 fn a_further_interpreter_is_confined_like_the_first() {
     alone(|| {
-        let (_spawner, mut host, mut guest) = pair("python")?;
+        let (_spawner, mut owner, mut guest) = pair("python")?;
         let show = format!("{CONFINEMENT}\nprint(*shown(), sep='\\n')");
-        let (first, second) = (host.run(1, &show)?, guest.run(1, &show)?);
+        let (first, second) = (owner.run(1, &show)?, guest.run(1, &show)?);
         assert!(stdout(&first).contains("NoNewPrivs:\t1"), "{first}");
         assert!(stdout(&first).contains("Seccomp:\t2"), "{first}");
         assert_eq!(stdout(&first), stdout(&second));
         // Neither has a descriptor that the other has not.
         let descriptors = "print(sorted(os.listdir('/proc/self/fd')))";
-        let (first, second) = (host.run(2, descriptors)?, guest.run(2, descriptors)?);
+        let (first, second) = (owner.run(2, descriptors)?, guest.run(2, descriptors)?);
         assert_eq!(stdout(&first), stdout(&second));
         // The denials of each are its own.
         let denied = guest.run(3, "import ctypes; ctypes.CDLL(None).unshare(0x10000000)")?;
         assert_eq!(denied["record"]["denied"][0]["name"], "unshare", "{denied}");
-        assert_eq!(host.run(3, "1")?["record"]["denied"], json!([]));
+        assert_eq!(owner.run(3, "1")?["record"]["denied"], json!([]));
         Ok(())
     });
 }
@@ -134,8 +134,8 @@ fn a_further_interpreter_is_in_the_landlock_domain() {
         };
         base.flags.without.insert(Layer::Landlock);
         let spawner = Spawner::fork(base)?;
-        let mut host = Front::python(&spawner)?;
-        assert_eq!(stdout(&host.guest("python")?.run(1, write)?), "1\n");
+        let mut owner = Front::python(&spawner)?;
+        assert_eq!(stdout(&owner.guest("python")?.run(1, write)?), "1\n");
         Ok(())
     });
 }
@@ -143,8 +143,8 @@ fn a_further_interpreter_is_in_the_landlock_domain() {
 #[test]
 fn one_interpreter_ends_without_the_other() {
     alone(|| {
-        let (_spawner, mut host, mut guest) = pair("python")?;
-        host.run(1, "x = 1")?;
+        let (_spawner, mut owner, mut guest) = pair("python")?;
+        owner.run(1, "x = 1")?;
         guest.begin(
             1,
             "while True: pass",
@@ -163,7 +163,7 @@ fn one_interpreter_ends_without_the_other() {
         assert_eq!((&next["state"], stdout(&next)), (&json!("kept"), "here\n"));
         guest.begin(4, "open('runs', 'w'); time.sleep(1000)", json!({}))?;
         let begun = "import os, time\nwhile not os.path.exists('runs'): time.sleep(0.01)";
-        host.run(2, begun)?;
+        owner.run(2, begun)?;
         guest.order(json!({"cancel": {"execution": 4}}))?;
         let cancelled = guest.report("answer")?;
         assert_eq!(
@@ -180,7 +180,7 @@ fn one_interpreter_ends_without_the_other() {
             def others(): return [pid for pid in os.listdir('/proc') if pid.isdigit() and int(pid) not in (1, os.getpid())]\n\
             while others(): time.sleep(0.01)\n\
             print(x)";
-        assert_eq!(stdout(&host.run(3, alone)?), "1\n");
+        assert_eq!(stdout(&owner.run(3, alone)?), "1\n");
         Ok(())
     });
 }
@@ -188,17 +188,17 @@ fn one_interpreter_ends_without_the_other() {
 #[test]
 fn all_interpreters_end_with_their_cell() {
     alone(|| {
-        let (_spawner, mut host, mut guest) = pair("python")?;
+        let (_spawner, mut owner, mut guest) = pair("python")?;
         guest.begin(1, "open('runs', 'w')\nwhile True: pass", json!({}))?;
         let begun = "import os, time\nwhile not os.path.exists('runs'): time.sleep(0.01)";
-        host.run(1, begun)?;
-        host.order(json!("restart"))?;
-        host.report("restarted")?;
+        owner.run(1, begun)?;
+        owner.order(json!("restart"))?;
+        owner.report("restarted")?;
         assert_eq!(guest.report("answer")?["state"], "lost");
         let why = guest.report("ended")?["why"].take();
         assert_eq!(why, "the cell that it shared has ended");
         // The next cell has room for others.
-        let mut next = host.guest("bash")?;
+        let mut next = owner.guest("bash")?;
         assert_eq!(stdout(&next.run(1, "ls runs")?), "runs\n");
         Ok(())
     });
@@ -208,13 +208,13 @@ fn all_interpreters_end_with_their_cell() {
 fn what_has_no_place_in_the_cell_is_refused_by_name() {
     alone(|| {
         let spawner = spawner()?;
-        let mut host = Front::python(&spawner)?;
-        let mut guest = host.admit()?;
+        let mut owner = Front::python(&spawner)?;
+        let mut guest = owner.admit()?;
         guest.order(json!({"open": {"request": {}, "lasting": true, "ready": true}}))?;
         let failed = guest.report("failed")?;
         assert_eq!(failed["error"]["operand"], "language", "{failed}");
-        host.order(json!("admit"))?;
-        let why = host.report("ended")?["why"].take();
+        owner.order(json!("admit"))?;
+        let why = owner.report("ended")?["why"].take();
         assert_eq!(why, "no socket to admit");
         Ok(())
     });

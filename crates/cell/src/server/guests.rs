@@ -1,4 +1,4 @@
-//! Further interpreters in a supervisor's cell.
+//! Guests: further interpreters in a supervisor's cell.
 //!
 //! Each gets a supervisor of its own, so that they execute at the same time. It is forked from the
 //! supervisor of the cell, whose spec and descriptors it needs, and which belongs to the same
@@ -13,7 +13,7 @@ use nix::sys::wait::waitpid;
 
 use super::orders::Report;
 use super::{Base, supervisor};
-use crate::launch::Seat;
+use crate::launch::SharedCell;
 use crate::launch::process::fork_with;
 use crate::spec::{Command, RootfsRef, Spec};
 use record::error::{Result, SetupError, Step};
@@ -23,11 +23,11 @@ use record::error::{Result, SetupError, Step};
 pub(super) struct Guests {
     /// Their sockets.
     waiting: RefCell<VecDeque<OwnedFd>>,
-    host: RefCell<Option<Host>>,
+    cell: RefCell<Option<MadeWith>>,
 }
 
 /// What their cell was made with.
-struct Host {
+struct MadeWith {
     base: Base,
     spec: Spec,
 }
@@ -35,16 +35,16 @@ struct Host {
 /// The cell of another supervisor, in which a supervisor starts interpreters.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'s> {
-    pub(super) seat: &'s Seat,
-    /// What the cell was made with.
-    host: &'s Spec,
+    pub(super) cell: &'s SharedCell,
+    /// What that was made with.
+    made_with: &'s Spec,
 }
 
 impl Place<'_> {
     /// The cell's rootfs by name: the default one depends on the language.
     fn rootfs(&self) -> RootfsRef {
-        let label = &self.seat.plan.rootfs;
-        match &self.host.rootfs {
+        let label = &self.cell.plan.rootfs;
+        match &self.made_with.rootfs {
             RootfsRef::Auto if label == "host" => RootfsRef::Host,
             RootfsRef::Auto => {
                 let name = label
@@ -75,16 +75,16 @@ impl Place<'_> {
             files: Vec::new(),
             files_from: None,
             lasting: true,
-            ..self.host.clone()
+            ..self.made_with.clone()
         })
     }
 }
 
 impl Guests {
     /// Notes what the cell is made with.
-    pub(super) fn set_host(&self, base: &Base, spec: &Spec) {
+    pub(super) fn note_cell(&self, base: &Base, spec: &Spec) {
         let (base, spec) = (base.clone(), spec.clone());
-        *self.host.borrow_mut() = Some(Host { base, spec });
+        *self.cell.borrow_mut() = Some(MadeWith { base, spec });
     }
 
     pub(super) fn add(&self, socket: OwnedFd) {
@@ -102,20 +102,20 @@ impl Guests {
         }
     }
 
-    /// Forks the supervisors that wait, each with a seat of its own.
-    pub(super) fn admit(&self, seat: &dyn Fn() -> Result<Seat>) {
-        let host = self.host.borrow();
-        let Some(Host { base, spec }) = &*host else {
+    /// Forks the supervisors that wait, each with what it needs of the cell.
+    pub(super) fn admit(&self, share: &dyn Fn() -> Result<SharedCell>) {
+        let cell = self.cell.borrow();
+        let Some(MadeWith { base, spec }) = &*cell else {
             return;
         };
         // A thread may still be reading a memory figure. It ends soon.
         while sys::process::has_one_thread().unwrap_or(true)
             && let Some(socket) = self.next()
         {
-            let admitted = seat().and_then(|seat| {
+            let admitted = share().and_then(|shared| {
                 let place = Place {
-                    seat: &seat,
-                    host: spec,
+                    cell: &shared,
+                    made_with: spec,
                 };
                 fork(&socket, base, place)
             });
@@ -135,7 +135,7 @@ impl Guests {
 fn fork(socket: &OwnedFd, base: &Base, place: Place<'_>) -> Result<()> {
     let failed = |e: std::io::Error| SetupError::io(Step::Clone, "dup", &e);
     let socket = socket.try_clone().map_err(failed)?;
-    let kept: Vec<BorrowedFd<'_>> = place.seat.descriptors();
+    let kept: Vec<BorrowedFd<'_>> = place.cell.descriptors();
     let between = fork_with(socket, &kept, |socket| {
         let life = |socket| supervisor::serve_in(socket, base, place);
         i32::from(fork_with(socket, &kept, life).is_err())

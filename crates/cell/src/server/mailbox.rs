@@ -21,7 +21,7 @@ use super::guests::Guests;
 use super::orders::{Order, Report};
 use super::processes::Processes;
 use crate::context::{Context, FileAnswer, Turned, Watches};
-use crate::launch::Seat;
+use crate::launch::SharedCell;
 use crate::launch::process::receive;
 use crate::run::Outbox;
 use crate::supervise::{Asked, Control, ProcessNews, ProcessOrder};
@@ -445,8 +445,8 @@ impl Control for Mailbox {
         self.guests.wait()
     }
 
-    fn seat_guests(&self, seat: &dyn Fn() -> Result<Seat>) {
-        self.guests.admit(seat);
+    fn admit_guests(&self, share: &dyn Fn() -> Result<SharedCell>) {
+        self.guests.admit(share);
     }
 
     fn process_news(&self, news: ProcessNews<'_>) {

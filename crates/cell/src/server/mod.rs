@@ -5,7 +5,7 @@
 //!       └────────── orders, reports ─────┘
 //! ```
 //!
-//! A further interpreter in the same cell has a supervisor of its own, which the supervisor of the
+//! A guest, a further interpreter in the same cell, has a supervisor of its own, which that of the
 //! cell forks (`guests.rs`).
 //!
 //! Where interpreters are forked from a template, a process that keeps it is between the

@@ -72,9 +72,9 @@ pub enum Order {
     Restart,
     /// Lists the variables and what the cell uses.
     Describe,
-    /// Gives a further interpreter a place in the cell. Its supervisor, which begins with an `open`
-    /// of its own, gets the socket that comes with this line. It has no report of its own: if the
-    /// cell has no place, the report of the `open` says so.
+    /// Admits a guest to the cell. Its supervisor, which begins with an `open` of its own, gets the
+    /// socket that comes with this line. It has no report of its own: a
+    /// refusal is the report of the `open`.
     Admit,
     /// An order about a process beside the interpreter.
     Process {

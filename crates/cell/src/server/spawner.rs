@@ -122,9 +122,9 @@ fn pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
 /// A spawner's life: forks until the front end or its template is gone, and goes on until
 /// none of its supervisors needs the template.
 pub(super) fn serve(socket: &OwnedFd, base: &Base, stock: Option<&Stock>) -> i32 {
-    // The supervisor of a cell forks those of further interpreters through a process that ends at
-    // once. They then become children of this process, which reaps them. Otherwise they would stay
-    // zombies where the server is pid 1 of a container.
+    // The supervisor of a cell forks those of guests through a process that ends at once. They then
+    // become children of this process, which reaps them. Otherwise they would stay zombies where
+    // the server is pid 1 of a container.
     let _ = nix::sys::prctl::set_child_subreaper(true);
     let children = SigSet::from(Signal::SIGCHLD);
     let blocked = children.thread_block();

@@ -111,7 +111,7 @@ impl<'s> Supervisor<'s> {
                 Some(Closed::Garbage(why)) => return Some(why),
                 Some(Closed::Ordered | Closed::Gone) => return None,
             }
-            if self.place.is_some_and(|place| place.seat.is_gone()) {
+            if self.place.is_some_and(|place| place.cell.is_gone()) {
                 return Some("the cell that it shared has ended".to_owned());
             }
             let mut until = self.opened.as_ref().and_then(Opened::ends_at);
@@ -235,11 +235,11 @@ impl<'s> Supervisor<'s> {
         let mut context = match self.place {
             None => {
                 if open.lasting {
-                    self.mailbox.guests.set_host(self.base, &spec);
+                    self.mailbox.guests.note_cell(self.base, &spec);
                 }
                 Context::new(spec, cancel, self.ahead.take())?
             }
-            Some(place) => Context::in_seat(place.spec(spec)?, cancel, place.seat)?,
+            Some(place) => Context::in_shared(place.spec(spec)?, cancel, place.cell)?,
         };
         if open.fixed_layout {
             context.fix_layout();

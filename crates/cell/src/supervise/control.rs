@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::processes::{ProcessNews, ProcessOrder};
-use crate::launch::Seat;
+use crate::launch::SharedCell;
 use record::error::{Result, SetupError, Step};
 
 /// What is asked for about an execution that goes on.
@@ -40,10 +40,10 @@ pub(crate) trait Control {
     fn has_process_orders(&self) -> bool;
     /// The next of these orders for the cell with this id, and the number for its answer.
     fn next_process_order(&self, cell: &str) -> Option<(u64, ProcessOrder)>;
-    /// Whether another supervisor waits for a place in the cell.
+    /// Whether guests wait for the cell.
     fn has_guests(&self) -> bool;
-    /// Gives each of them one, or a reason why it gets none.
-    fn seat_guests(&self, seat: &dyn Fn() -> Result<Seat>);
+    /// Admits each of them, or refuses it with the reason.
+    fn admit_guests(&self, share: &dyn Fn() -> Result<SharedCell>);
     /// Takes news of these processes.
     fn process_news(&self, news: ProcessNews<'_>);
     /// Whether it can take more of their output.

@@ -17,7 +17,7 @@ use record::error::{SetupError, Step};
 
 /// How long init gets to kill what is left before it is killed too.
 const COUNT_DEADLINE: Duration = Duration::from_millis(500);
-/// How long init gets to end what was started for a further interpreter. It may be starting a
+/// How long init gets to end what was started for a guest. It may be starting a
 /// program for another supervisor meanwhile, whose cell ends too if init is killed.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
 /// After this time, an interrupt is repeated for an interpreter that may have forgotten it.
@@ -51,7 +51,7 @@ impl Watch<'_, '_> {
             Phase::SetUp if self.cell.seen.stopped.is_some() => self.kill(),
             Phase::SetUp => {
                 let step = self.cell.running.progress.step().unwrap_or(Step::Clone);
-                let most = setup_deadline(self.cell.running.is_seat);
+                let most = setup_deadline(self.cell.running.is_guest);
                 let message = format!("not done after {} seconds", most.as_secs());
                 let error = SetupError::new(step, message)
                     .hint("is a bind on a network file system that does not answer?");
@@ -249,7 +249,7 @@ impl Watch<'_, '_> {
     /// Ends a cell whose init does not come back from starting a program: code in the cell has
     /// stopped that program before it was executed. The cell's own supervisor ends it in any case.
     fn end_stuck_cell(&self) {
-        if self.cell.running.is_seat {
+        if self.cell.running.is_guest {
             self.cell.running.init.kill();
         }
     }
@@ -257,7 +257,7 @@ impl Watch<'_, '_> {
     /// Kills init, and with it everything in its pid namespace. In a cell of another supervisor's,
     /// init kills what was started for this one, and is killed only if it does not.
     pub(super) fn kill(&mut self) {
-        if self.cell.running.is_seat {
+        if self.cell.running.is_guest {
             return self.leave();
         }
         if let Some(cgroup) = &self.cell.running.cgroup {

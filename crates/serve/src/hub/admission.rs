@@ -117,7 +117,7 @@ impl Hub {
 
     /// Cells that are in use, and their memory limits.
     pub(super) fn used(&self) -> (usize, u64) {
-        let has_own = |session: &Session| session.has_cell() && session.host.is_none();
+        let has_own = |session: &Session| session.has_cell() && session.cell_of.is_none();
         let is_used = |session: &&Session| !session.is_warm() && has_own(session);
         let used = self.sessions.values().filter(is_used);
         used.fold((0, 0), |(cells, memory), session| {

@@ -126,9 +126,9 @@ impl Hub {
             ("replay", params.replay),
             ("suspend_after", params.suspend_after.is_some()),
         ];
-        let host = match &params.cell_of {
+        let cell_of = match &params.cell_of {
             None => None,
-            Some(host) => Some(self.host_for(caller, host, asked, &request)?),
+            Some(cell_of) => Some(self.cell_for(caller, cell_of, asked, &request)?),
         };
         let creation = Creation {
             name,
@@ -141,8 +141,8 @@ impl Hub {
             branching,
             from: None,
         };
-        match host {
-            Some(host) => self.join(caller, host, &request, &creation),
+        match cell_of {
+            Some(cell_of) => self.join(caller, cell_of, &request, &creation),
             None => self.enqueue_context(caller, request, creation),
         }
     }
@@ -391,7 +391,7 @@ impl Hub {
             },
             idle_limit_ms: millis(Bound(Some(context.idle_limit))).unwrap_or(0),
             keep: context.keep,
-            cell_of: session.and_then(|session| self.name_of_host(session)),
+            cell_of: session.and_then(|session| self.name_of_cell(session)),
             suspended_bytes: session
                 .and_then(|session| session.suspension.as_ref())
                 .map(|held| held.complete.bytes),
@@ -468,15 +468,16 @@ impl Hub {
     /// Notes that the context of a session has nothing more to do for now.
     pub(super) fn touch_session(&mut self, link: LinkId) {
         let session = self.sessions.get(&link);
-        let Some((Kind::Context(key), host)) = session.map(|own| (&own.kind, own.host)) else {
+        let Some((Kind::Context(key), cell_of)) = session.map(|own| (&own.kind, own.cell_of))
+        else {
             return;
         };
         if let Some(context) = self.contexts.get_mut(key) {
             context.used = self.now;
             context.suspend_at = context.suspend_after.map(|after| self.now + after);
         }
-        if let Some(host) = host {
-            self.touch_session(host);
+        if let Some(cell_of) = cell_of {
+            self.touch_session(cell_of);
         }
     }
 }

@@ -38,7 +38,7 @@ impl Hub {
     ///
     /// # Errors
     /// It cannot be shared; the context asks for what only a cell of its own has.
-    pub(super) fn host_for(
+    pub(super) fn cell_for(
         &mut self,
         caller: &Caller,
         name: &str,
@@ -64,7 +64,7 @@ impl Hub {
         let context = self.find(caller, name)?;
         let (link, replays) = (context.link, context.replays);
         let own = self.sessions.get(&link);
-        let link = own.and_then(|session| session.host).unwrap_or(link);
+        let link = own.and_then(|session| session.cell_of).unwrap_or(link);
         let refused = |why: &str| Failure::new(Code::Failed, format!("cell_of: {name} {why}"));
         match self.sessions.get(&link) {
             None => Err(Failure::new(Code::Lost, "the context's cell is gone")),
@@ -86,7 +86,7 @@ impl Hub {
     fn refuse_too_many_guests(&self) -> Result<(), Failure> {
         let most = MOST_GUESTS.max(GUESTS_PER_CELL.saturating_mul(self.settings.max_cells));
         let guests = self.sessions.values();
-        let guests = guests.filter(|session| session.host.is_some()).count();
+        let guests = guests.filter(|session| session.cell_of.is_some()).count();
         match guests < most {
             true => Ok(()),
             false => {
@@ -99,26 +99,26 @@ impl Hub {
         }
     }
 
-    /// Makes a context in the cell of `host`.
+    /// Makes a context in the cell of another one's session.
     ///
     /// # Errors
     /// The server is ending.
     pub(super) fn join(
         &mut self,
         caller: &Caller,
-        host: LinkId,
+        cell_of: LinkId,
         request: &Request,
         creation: &Creation,
     ) -> Result<(), Failure> {
         self.refuse_while_draining()?;
         let kind = Kind::Context(self.key_of(caller, &creation.name));
-        // The memory of its host's cell counts.
+        // The memory of the cell counts, in that session.
         let mut session = Session::new(kind, 0, opening(true, request));
-        (session.host, session.start) = (Some(host), Start::Shared);
+        (session.cell_of, session.start) = (Some(cell_of), Start::Shared);
         session.push(Some(caller.clone()), Work::Greet);
         let link = self.begin(session);
-        if let Some(host) = self.sessions.get_mut(&host) {
-            host.guests.push(link);
+        if let Some(session) = self.sessions.get_mut(&cell_of) {
+            session.guests.push(link);
         }
         self.place(caller, link);
         self.note_context(link, caller.client, creation);
@@ -142,9 +142,9 @@ impl Hub {
         }
     }
 
-    /// A session that was in the cell of `host` is gone.
-    pub(super) fn leave_host(&mut self, link: LinkId, host: Option<LinkId>) {
-        if let Some(session) = host.and_then(|host| self.sessions.get_mut(&host)) {
+    /// A session that was in the cell of another one is gone.
+    pub(super) fn leave_cell(&mut self, link: LinkId, cell_of: Option<LinkId>) {
+        if let Some(session) = cell_of.and_then(|link| self.sessions.get_mut(&link)) {
             session.guests.retain(|guest| *guest != link);
         }
     }
@@ -159,9 +159,9 @@ impl Hub {
     }
 
     /// The name of the context whose cell this session shares.
-    pub(super) fn name_of_host(&self, session: &Session) -> Option<String> {
-        let host = self.sessions.get(&session.host?)?;
-        host.kind.context().map(str::to_owned)
+    pub(super) fn name_of_cell(&self, session: &Session) -> Option<String> {
+        let shared = self.sessions.get(&session.cell_of?)?;
+        shared.kind.context().map(str::to_owned)
     }
 
     /// Refuses what cannot be done to one of several interpreters in a cell.
@@ -176,7 +176,7 @@ impl Hub {
     ) -> Result<(), Failure> {
         let session = self.sessions.get(&link);
         let is_shared =
-            session.is_some_and(|session| session.host.is_some() || !session.guests.is_empty());
+            session.is_some_and(|session| session.cell_of.is_some() || !session.guests.is_empty());
         match is_shared {
             false => Ok(()),
             true => {

@@ -56,7 +56,7 @@ pub(super) struct Session {
     /// The state that it goes on from when it has something to do.
     pub(super) suspension: Option<Suspension>,
     /// The session whose cell its interpreter is in, if that is not its own.
-    pub(super) host: Option<LinkId>,
+    pub(super) cell_of: Option<LinkId>,
     /// The sessions of other interpreters in its cell.
     pub(super) guests: Vec<LinkId>,
     /// Why its state is that of the checkpoint from which it began.
@@ -223,7 +223,7 @@ impl Session {
             template: None,
             phase: Phase::Active,
             suspension: None,
-            host: None,
+            cell_of: None,
             guests: Vec::new(),
             restored: None,
             checkpoints: BTreeMap::new(),
@@ -315,8 +315,8 @@ impl Hub {
         self.next_link += 1;
         let link = self.next_link;
         self.actions
-            .push_back(match (session.host, session.forks()) {
-                (Some(host), _) => Action::Admit(link, host),
+            .push_back(match (session.cell_of, session.forks()) {
+                (Some(cell_of), _) => Action::Admit(link, cell_of),
                 (None, true) => Action::SpawnForking(link, session.template),
                 (None, false) => Action::Spawn(link),
             });
@@ -568,7 +568,7 @@ impl Hub {
         let Some(mut session) = self.sessions.remove(&link) else {
             return;
         };
-        self.leave_host(link, session.host);
+        self.leave_cell(link, session.cell_of);
         let held = session.suspension.iter().map(|held| held.number);
         let checkpoints: Vec<u64> = session.checkpoints.keys().copied().chain(held).collect();
         for number in checkpoints {

@@ -24,7 +24,7 @@
 //!      … or puts it into words      ◄────── REFUSED {number, step, call, errno, item}
 //!   SIGNAL {process, number}        ──────► sends that signal to the process's group
 //!   …                               ◄────── EXITED  {number, status}
-//!   SEAT + socket                   ──────► obeys that socket as well
+//!   SUPERVISOR + socket             ──────► obeys that socket as well
 //!      … over which another supervisor sends
 //!   INTERPRETER + parcel, streams, channel ► vfork and exec of another interpreter
 //!   watches it                      ◄────── STARTED, or FAILED; at its end, ENDED

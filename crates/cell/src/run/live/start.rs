@@ -1,5 +1,5 @@
 //! How a cell is started for a spec: in one go, in a blank cell, forked from a template, or as a
-//! further interpreter in the cell of another supervisor's.
+//! guest in the cell of another supervisor.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::{Facts, Live};
 use crate::drivers::Driver;
-use crate::launch::{Launch, Seat};
+use crate::launch::{Launch, SharedCell};
 use crate::run::ahead::{Ahead, Frame};
 use crate::run::{Info, Resolved};
 use crate::spec::Spec;
@@ -37,7 +37,7 @@ pub(crate) enum From<'a> {
         is_awaited: bool,
     },
     /// Everything but the interpreter, which is started in the cell of another supervisor.
-    Seat(&'a Seat),
+    Shared(&'a SharedCell),
 }
 
 impl<'a> Live<'a> {
@@ -77,11 +77,11 @@ impl<'a> Live<'a> {
                 let denials = denials(&ahead.frame, driver);
                 ahead.begin(plan, &inputs, denials, cancel)?
             }
-            From::Seat(seat) => {
-                let frame = Frame::in_seat(plan, filter, seat)?;
+            From::Shared(shared) => {
+                let frame = Frame::in_shared(plan, filter, shared)?;
                 let denials = denials(&frame, driver);
                 let plan = Rc::clone(&frame.plan);
-                let cell = Cell::start_in(seat, plan, &inputs, denials, cancel)?;
+                let cell = Cell::start_in(shared, plan, &inputs, denials, cancel)?;
                 (cell, frame)
             }
             From::Nothing | From::Blank(_) | From::Template { .. } => {
@@ -101,13 +101,13 @@ impl<'a> Live<'a> {
                         let launch = frame.launch(Vec::new(), stages);
                         start_in_blank(launch, &inputs, denials, cancel, info)
                     }
-                    From::Nothing | From::Ahead(_) | From::Seat(_)
+                    From::Nothing | From::Ahead(_) | From::Shared(_)
                         if !frame.plan.program.exists() =>
                     {
                         let launch = frame.launch(Vec::new(), stages);
                         start_in_blank(launch, &inputs, denials, cancel, None)
                     }
-                    From::Nothing | From::Ahead(_) | From::Seat(_) => {
+                    From::Nothing | From::Ahead(_) | From::Shared(_) => {
                         Cell::start(frame.launch(inputs, stages), denials, cancel)
                     }
                 };
@@ -142,7 +142,7 @@ impl<'a> Live<'a> {
             info,
             lowers: RefCell::new(lowers),
         };
-        if live.cell.parts().0.is_seat {
+        if live.cell.parts().0.is_guest {
             live.look_around()?;
         }
         Ok(live)

@@ -3,7 +3,7 @@
 mod blank;
 mod copy;
 mod egress;
-mod seat;
+mod guests;
 
 use std::error::Error;
 use std::path::Path;

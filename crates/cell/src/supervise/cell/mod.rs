@@ -80,8 +80,8 @@ pub struct Cell<'a> {
     pub(in crate::supervise) broker: Option<CellBroker>,
     /// Processes beside the program.
     pub(in crate::supervise) processes: Processes,
-    /// Whether others have had a seat in the cell.
-    pub(in crate::supervise) had_seats: std::cell::Cell<bool>,
+    /// Whether it has had guests.
+    pub(in crate::supervise) was_shared: std::cell::Cell<bool>,
     /// What has happened since the last execution.
     pub(in crate::supervise) between: Between,
     /// Whether the plan is that of the program; a blank cell gets that later.
@@ -135,11 +135,11 @@ impl<'a> Cell<'a> {
             sockets: Vec::new(),
             broker: None,
             processes: Processes::default(),
-            had_seats: std::cell::Cell::new(false),
+            was_shared: std::cell::Cell::new(false),
             between: Between::default(),
             has_program,
             phase: Phase::SetUp,
-            deadline: Some(Instant::now() + setup_deadline(running.is_seat)),
+            deadline: Some(Instant::now() + setup_deadline(running.is_guest)),
             next_check: None,
             is_frozen: false,
             was_interrupted: false,
@@ -216,7 +216,7 @@ impl<'a> Cell<'a> {
 
     /// Whether the cell has, or had, other interpreters than this one.
     pub(crate) const fn is_shared(&self) -> bool {
-        self.running.is_seat || self.had_seats.get()
+        self.running.is_guest || self.was_shared.get()
     }
 
     /// Whether the program runs, and can do more work.

@@ -48,7 +48,7 @@ impl Control for Listener {
         false
     }
 
-    fn seat_guests(&self, _seat: &dyn Fn() -> Result<crate::launch::Seat>) {}
+    fn admit_guests(&self, _share: &dyn Fn() -> Result<crate::launch::SharedCell>) {}
 
     fn process_news(&self, news: ProcessNews<'_>) {
         self.0.borrow_mut().push(format!("{news:?}"));

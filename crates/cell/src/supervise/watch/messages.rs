@@ -23,7 +23,7 @@ impl Watch<'_, '_> {
             Ok(Some(message)) => self.take_message(message),
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             // Init has ended what was started for this supervisor, or is gone.
-            Ok(None) | Err(_) if self.cell.running.is_seat => self.cell.phase = Phase::Over,
+            Ok(None) | Err(_) if self.cell.running.is_guest => self.cell.phase = Phase::Over,
             // End of file: init is gone.
             Ok(None) | Err(_) => self.kill(),
         }
@@ -60,7 +60,7 @@ impl Watch<'_, '_> {
             }
             Message::Exited { number, status } => self.cell.processes.exited(number, status),
             Message::Frozen => self.cell.is_frozen = true,
-            Message::Ended { status, .. } if self.cell.running.is_seat => {
+            Message::Ended { status, .. } if self.cell.running.is_guest => {
                 self.cell.seen.status = Some(status);
                 self.execution.ended_ns = monotonic_ns();
                 self.cell.note_use();

@@ -59,8 +59,8 @@ const SETTLE_DEADLINE: Duration = Duration::from_secs(10);
 const HEAVY: u64 = 256 << 10;
 
 /// How long the set-up may take, in a cell of another supervisor's or in an own one.
-pub(in crate::supervise) const fn setup_deadline(is_seat: bool) -> Duration {
-    match is_seat {
+pub(in crate::supervise) const fn setup_deadline(is_guest: bool) -> Duration {
+    match is_guest {
         true => SHARED_DEADLINE,
         false => SETUP_DEADLINE,
     }
@@ -189,7 +189,7 @@ impl Watch<'_, '_> {
         }
         self.cell.processes.report(control);
         if self.cell.lives() && control.has_guests() {
-            control.seat_guests(&|| self.cell.seat());
+            control.admit_guests(&|| self.cell.share());
         }
     }
 

@@ -10,8 +10,8 @@ use crate::Settings;
 
 impl World {
     /// Creates a context in the cell of another one.
-    fn join(&mut self, client: u64, id: u64, name: &str, host: &str) {
-        let params = json!({"request": {"language": "bash"}, "context": name, "cell_of": host});
+    fn join(&mut self, client: u64, id: u64, name: &str, cell_of: &str) {
+        let params = json!({"request": {"language": "bash"}, "context": name, "cell_of": cell_of});
         self.call(client, id, "context.create", params);
     }
 
@@ -33,26 +33,26 @@ fn world(settings: Settings) -> World {
 }
 
 #[test]
-fn a_guest_needs_no_cell_and_works_beside_its_host() {
+fn a_guest_needs_no_cell_and_works_beside_the_first() {
     let mut world = world(Settings::default());
     assert_eq!(world.answer(1, 2).unwrap()["result"]["start"], "shared");
     assert_eq!(world.hub.used().0, 1);
     world.run_in(1, 3, "a");
     world.run_in(1, 4, "b");
     assert_eq!(world.running.len(), 2);
-    // The cell of a guest is that of its host.
+    // The cell of a guest is that of another session.
     world.join(1, 5, "c", "b");
     world.call(1, 6, "context.list", json!({}));
     let listed = &world.answer(1, 6).unwrap()["result"]["contexts"];
-    let hosts: Vec<_> = (0..3).map(|index| &listed[index]["cell_of"]).collect();
-    assert_eq!(hosts, [&json!(null), &json!("a"), &json!("a")]);
+    let cells: Vec<_> = (0..3).map(|index| &listed[index]["cell_of"]).collect();
+    assert_eq!(cells, [&json!(null), &json!("a"), &json!("a")]);
     world.call(1, 7, "context.delete", json!({"context": "b"}));
     world.join(1, 8, "b", "a");
     assert_eq!(world.code(1, 8), "ok");
 }
 
 #[test]
-fn guests_end_with_the_cell_of_their_host() {
+fn guests_end_with_their_cell() {
     for ends in ["delete", "restart", "lost", "gone"] {
         let mut world = world(Settings::default());
         let guest = world.link("b");
@@ -170,12 +170,12 @@ fn no_guest_joins_a_cell_whose_state_is_saved() {
 fn a_server_has_room_for_so_many_guests() {
     let mut world = world(Settings::default());
     world.hub.settings.max_cells = 5;
-    for (id, host) in [(10, "c"), (11, "d")] {
-        world.create(1, id, host);
+    for (id, cell_of) in [(10, "c"), (11, "d")] {
+        world.create(1, id, cell_of);
     }
-    let hosts = ["a", "c"].into_iter().flat_map(|host| [host; 10]);
-    for (id, host) in hosts.enumerate().skip(1) {
-        world.join(1, 100 + id as u64, &format!("g{id}"), host);
+    let cells = ["a", "c"].into_iter().flat_map(|cell_of| [cell_of; 10]);
+    for (id, cell_of) in cells.enumerate().skip(1) {
+        world.join(1, 100 + id as u64, &format!("g{id}"), cell_of);
         assert_eq!(world.code(1, 100 + id as u64), "ok");
     }
     world.join(1, 200, "more", "d");

@@ -231,8 +231,8 @@ impl World {
                 }
                 Action::HangUp(client) => drop(self.hung_up.insert(client)),
                 Action::Spawn(link) => assert!(self.alive.insert(link)),
-                Action::Admit(link, host) => {
-                    assert!(self.alive.contains(&host) && self.alive.insert(link));
+                Action::Admit(link, cell_of) => {
+                    assert!(self.alive.contains(&cell_of) && self.alive.insert(link));
                 }
                 Action::SpawnForking(link, template) => {
                     assert!(self.alive.insert(link));

@@ -1,4 +1,4 @@
-//! Further interpreters in a cell.
+//! Guests of a cell.
 
 use std::error::Error;
 use std::rc::Rc;
@@ -7,18 +7,18 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 
 use super::{plan, request, start, start_with, stdout};
-use crate::launch::Seat;
+use crate::launch::SharedCell;
 use crate::launch::tests::alone;
 use crate::plan::{Fallback, Plan};
 use crate::run::ahead::Frame;
 use crate::spec::Bytes;
 use crate::supervise::{Cancel, Cell, Denials};
 
-/// An interpreter in this seat.
-fn guest(seat: &Seat, plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
+/// A guest of this cell.
+fn guest(shared: &SharedCell, plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
     let cancel = Cancel::default();
     Ok(Cell::start_in(
-        seat,
+        shared,
         Rc::clone(plan),
         &[],
         Denials::default(),
@@ -32,17 +32,17 @@ fn a_guest_that_init_does_not_end_ends_the_cell() {
         let plan = plan()?;
         let mut cell = start(&plan)?;
         cell.execute(request(1, "pass", false)?)?;
-        let seat = cell.seat()?;
-        let mut one = guest(&seat, &plan)?;
+        let shared = cell.share()?;
+        let mut one = guest(&shared, &plan)?;
         one.execute(request(1, "pass", false)?)?;
         one.end()?;
-        assert!(!seat.is_gone(), "a guest ends without the cell");
-        let mut other = guest(&seat, &plan)?;
+        assert!(!shared.is_gone(), "a guest ends without the cell");
+        let mut other = guest(&shared, &plan)?;
         other.execute(request(1, "pass", false)?)?;
         // As while it waits for a program that was stopped before it was executed.
         kill(cell.parts().0.init.pid, Signal::SIGSTOP)?;
         other.end()?;
-        assert!(seat.is_gone(), "the guest's code still runs");
+        assert!(shared.is_gone(), "the guest's code still runs");
         Ok(())
     });
 }
@@ -53,9 +53,9 @@ fn nothing_is_started_while_a_cell_is_frozen() {
         let plan = plan()?;
         let mut cell = start(&plan)?;
         cell.execute(request(1, "pass", false)?)?;
-        let seat = cell.seat()?;
+        let shared = cell.share()?;
         let frozen = cell.freeze()?;
-        let mut other = guest(&seat, &plan)?;
+        let mut other = guest(&shared, &plan)?;
         for _ in 0..20 {
             other.watch_for(Duration::from_millis(10))?;
         }
@@ -80,7 +80,7 @@ fn records_of_a_guest_say_which_limits_have_no_cgroup() {
             },
         )?;
         cell.execute(request(1, "pass", false)?)?;
-        let frame = Frame::in_seat(Plan::clone(&plan), None, &cell.seat()?)?;
+        let frame = Frame::in_shared(Plan::clone(&plan), None, &cell.share()?)?;
         let [warning] = &frame.warnings[..] else {
             return Err(format!("{:?}", frame.warnings).into());
         };

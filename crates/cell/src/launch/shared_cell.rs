@@ -1,4 +1,4 @@
-//! A place for a further interpreter in a cell that runs: what its supervisor needs.
+//! What the supervisor of a guest has of the cell, which is another supervisor's.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use super::cgroup::CellCgroup;
 use super::stdio::Streams;
 use super::{InitProcess, Running, channel};
-use crate::child::command::{send_interpreter, send_seat};
+use crate::child::command::{send_interpreter, send_supervisor};
 use crate::plan::{Fallback, Plan};
 use record::Start;
 use record::error::{Result, SetupError, Step};
@@ -21,7 +21,7 @@ use sys::shared::Progress;
 /// A cell of another supervisor's, in which interpreters can be started. It has copies of
 /// descriptors, so it neither ends the cell nor keeps it.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct SharedCell {
     /// Init obeys orders from here.
     socket: OwnedFd,
     pid: Pid,
@@ -34,8 +34,8 @@ pub(crate) struct Seat {
     fallback: Fallback,
 }
 
-impl Seat {
-    /// A seat in the cell `running` of `plan`, whose scratch places these are.
+impl SharedCell {
+    /// The cell `running` of `plan`, whose scratch places these are.
     ///
     /// # Errors
     /// Init does not take the order, or there is no descriptor left.
@@ -112,13 +112,13 @@ impl Seat {
             signed: None,
             start: Start::Shared,
             template: None,
-            is_seat: true,
+            is_guest: true,
         })
     }
 }
 
 /// Readable when the cell has ended.
-impl AsFd for Seat {
+impl AsFd for SharedCell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
@@ -129,7 +129,7 @@ fn socket_to_init(socket: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
         .map_err(|e| SetupError::os(Step::Clone, "socketpair", e))?;
-    send_seat(socket, theirs.as_fd()).map_err(gone)?;
+    send_supervisor(socket, theirs.as_fd()).map_err(gone)?;
     Ok(ours)
 }
 

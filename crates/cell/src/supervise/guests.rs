@@ -1,4 +1,4 @@
-//! Further interpreters in a cell that runs.
+//! Guests: further interpreters in a cell that runs.
 //!
 //! Each has a supervisor of its own, so that executions in them go on at once, and neither waits
 //! for the other. To its supervisor, the interpreter is the program of a cell; what differs is
@@ -10,19 +10,19 @@ use std::rc::Rc;
 use super::Denials;
 use super::cell::{Cancel, Cell};
 use crate::child::parcel;
-use crate::launch::Seat;
+use crate::launch::SharedCell;
 use crate::plan::Plan;
 use record::error::{Result, SetupError, Step};
 
 impl<'a> Cell<'a> {
-    /// A place for a further interpreter in this cell.
+    /// What the supervisor of a guest needs of this cell.
     ///
     /// # Errors
     /// Init does not take the order, or there is no descriptor left.
-    pub(crate) fn seat(&self) -> Result<Seat> {
-        let seat = Seat::new(&self.running, &self.plan, &self.seen.scratch)?;
-        self.had_seats.set(true);
-        Ok(seat)
+    pub(crate) fn share(&self) -> Result<SharedCell> {
+        let shared = SharedCell::new(&self.running, &self.plan, &self.seen.scratch)?;
+        self.was_shared.set(true);
+        Ok(shared)
     }
 
     /// Starts the interpreter of `plan` in another supervisor's cell, with these open input files.
@@ -31,21 +31,21 @@ impl<'a> Cell<'a> {
     /// # Errors
     /// The plan is another than that of the cell; the step that failed on this side.
     pub(crate) fn start_in(
-        seat: &Seat,
+        shared: &SharedCell,
         plan: Rc<Plan>,
         inputs: &[Option<OwnedFd>],
         denials: Denials,
         cancel: Cancel<'a>,
     ) -> Result<Self> {
-        if !is_cell_of(&seat.plan, &plan) {
+        if !is_cell_of(&shared.plan, &plan) {
             let message = "an interpreter of another plan cannot be started in this cell";
             return Err(SetupError::new(Step::Supervise, message)
                 .hint("create a context of its own for it"));
         }
         let parcel = parcel::pack(&plan, inputs)?;
-        let running = seat.launch(&parcel)?;
+        let running = shared.launch(&parcel)?;
         let mut cell = Self::of(running, plan, denials, cancel, true);
-        cell.seen.scratch = seat.scratch()?;
+        cell.seen.scratch = shared.scratch()?;
         Ok(cell)
     }
 }
@@ -54,5 +54,5 @@ impl<'a> Cell<'a> {
 /// of its own would have.
 fn is_cell_of(made: &Plan, wanted: &Plan) -> bool {
     let keys = made.key().zip(wanted.key());
-    made.ids == wanted.ids && keys.is_some_and(|(made, wanted)| made.can_seat(&wanted))
+    made.ids == wanted.ids && keys.is_some_and(|(made, wanted)| made.admits(&wanted))
 }
