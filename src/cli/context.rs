@@ -40,11 +40,11 @@ pub enum ContextAction {
     Run(RunIn),
     /// Run a command in a context's cell, beside its interpreter
     ///
-    /// It works on the same files, within the same limits, and does not wait for code that the
-    /// context executes. Standard input, output and error are the caller's. SIGHUP, SIGINT, SIGQUIT
-    /// and SIGTERM are passed on to its process group. The exit status is the command's own, or 128
-    /// and the number of the signal that ended it; 125 if it was not started, or its cell ended. If
-    /// cellblock is killed, so is the command.
+    /// The command works on the same files, within the same limits, and does not wait for code that
+    /// the context executes. Its standard input, output and error are the caller's. SIGHUP, SIGINT,
+    /// SIGQUIT and SIGTERM are passed on to its process group. The exit status is the command's
+    /// own, or 128 and the number of the signal that ended it; 125 if it was not started, or its
+    /// cell ended. If cellblock is killed, so is the command.
     Exec(ExecIn),
     /// Interrupt what a context executes: SIGINT, then the grace, then the
     /// interpreter's end

@@ -15,7 +15,7 @@ use serve::{Party, Shares};
 use tokio::sync::Notify;
 
 /// All connections divided by this are the places for those without a token.
-const UNKNOWN: usize = 4;
+const UNKNOWN_DIVISOR: usize = 4;
 
 /// The connections of all clients.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Places {
     pub(super) fn new(most: usize, tokens: usize) -> Arc<Self> {
         let most_unknown = match tokens {
             0 => 0,
-            _ => (most / UNKNOWN).max(1),
+            _ => (most / UNKNOWN_DIVISOR).max(1),
         };
         let known = Shares::new(most.saturating_sub(most_unknown).max(1), tokens);
         Arc::new(Self {
@@ -133,11 +133,11 @@ impl Drop for Place {
 /// Counts the connection of a request among those of its party.
 ///
 /// # Errors
-/// The party has its share of the connections.
+/// The party has used up its share of the connections.
 pub(crate) fn count(request: &Request<Body>, party: Party) -> Result<(), Failure> {
     match request.extensions().get::<Arc<Place>>() {
         Some(place) if !place.belongs_to(party) => {
-            let message = "this client has its share of the connections";
+            let message = "this client has used up its share of the connections";
             Err(Failure::new(Code::Busy, message).retry_after(Duration::from_secs(1)))
         }
         _ => Ok(()),

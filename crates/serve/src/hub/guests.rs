@@ -54,7 +54,7 @@ impl Hub {
             !FIELDS.contains(&field.as_str()) && !value.is_null()
         };
         if let Some((field, _)) = given.iter().find(is_own) {
-            let message = format!("request: `{field}` is that of the cell, with cell_of");
+            let message = format!("request: with cell_of, `{field}` is that of the cell");
             return Err(Failure::new(Code::BadParams, message)
                 .hint("the request of such a context has only language and env"));
         }
@@ -90,8 +90,7 @@ impl Hub {
         match guests < most {
             true => Ok(()),
             false => {
-                let message =
-                    format!("the server has {most} contexts in cells of others, its most");
+                let message = format!("the server has {most} contexts in cells of others already");
                 Err(Failure::new(Code::Busy, message)
                     .retry_after(RETRY)
                     .hint("delete some of them, or raise --max-cells"))

@@ -69,9 +69,10 @@ pub struct ContextCreate {
     /// `branches`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replay: bool,
-    /// A context whose cell it is to share: its files, limits, network and processes, but not its
-    /// interpreter. The request then has only a language and an environment. It ends with that
-    /// cell. Such contexts are not forked, rewound, suspended or carried.
+    /// The context whose cell this one shares, with its files, limits, network and processes, but
+    /// with an interpreter of its own. The request then has only a language and an environment.
+    /// This context ends with that cell. Neither can be forked, rewound or suspended, or make
+    /// checkpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell_of: Option<String>,
 }
@@ -214,7 +215,7 @@ pub struct FileWrite {
     pub append: bool,
 }
 
-/// What methods take that need only a path in a context's workspace.
+/// The parameters of methods that need only a path in a context's workspace.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileName {
@@ -308,8 +309,9 @@ pub struct FileUnwatch {
 pub struct Cancel {
     /// The id of the call to cancel.
     pub call: CallId,
-    /// The time that code in a context gets to end by itself, after an interrupt, before its
-    /// interpreter is killed, at most 60s. When it is left out, the interpreter is killed at once.
+    /// Interrupts code in a context, and is the time that the code then gets to end by itself
+    /// before its interpreter is killed, at most 60s. Without it, the interpreter is killed at
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
 }

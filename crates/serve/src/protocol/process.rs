@@ -46,13 +46,13 @@ pub struct ProcessStart {
     /// Whether this client gets its output and its end as events of this call.
     #[serde(default)]
     pub events: bool,
-    /// Whether SIGKILL ends its process group when the connection of this client ends, even if its
-    /// context stays.
+    /// Whether its process group is killed (SIGKILL) when the connection of this client ends, even
+    /// if the context stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
 }
 
-/// What methods take that need only a process.
+/// The parameters of methods that need only a process.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessName {
@@ -70,7 +70,7 @@ pub struct ProcessInput {
     pub context: String,
     /// The process's number in this context.
     pub process: u64,
-    /// The input that it reads next, from standard input or its terminal, at most 1 MiB.
+    /// Input for its standard input or its terminal, at most 1 MiB.
     pub data: RawText,
 }
 

@@ -33,7 +33,7 @@ use record::{FileChange, Record, Start};
 pub(crate) use driver::{Code, code_of};
 pub(crate) use start::From;
 
-/// What records of several interpreters in one cell say.
+/// The warning in the records of interpreters that share a cell.
 const SHARED: &str = "the cell has had other interpreters: its use, connections and changes of files in this time may be theirs";
 
 /// A cell that was started for a spec. Dropping it ends the cell.

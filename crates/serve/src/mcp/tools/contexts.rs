@@ -28,8 +28,8 @@ pub(super) struct Create {
     /// again what the context has executed.
     #[serde(default)]
     forkable: bool,
-    /// A context whose files and processes it shares, in the same cell and within the same limits.
-    /// Each has variables of its own. It ends with that context, and neither can be forked.
+    /// The id of a context whose cell it shares: its files, processes and limits. Each of the two
+    /// has its own variables. The new context ends with that one, and neither can be forked.
     #[serde(default)]
     shares_with: Option<String>,
 }
