@@ -12,7 +12,7 @@ use crate::cells::prelude::*;
 use crate::cells::process;
 use crate::cells::raw;
 use crate::cells::wall::Wall;
-use crate::lifecycle::memory::name_illegibly;
+use crate::lifecycle::memory::take_non_utf8_name;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "fallback",
@@ -26,7 +26,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("more-cpus-than-there-are", more_cpus_than_there_are),
         scene("threads-follow-cpus", threads_follow_cpus),
         scene("time-of-the-unwaited", time_of_the_unwaited),
-        scene("time-of-the-illegible", time_of_the_illegible),
+        scene("time-of-non-utf8-name", time_of_non_utf8_name),
         scene("fast-forks-are-unknown", fast_forks_are_unknown),
         scene("full-at-the-end", full_at_the_end),
         scene("few-processes-are-known", few_processes_are_known),
@@ -96,7 +96,7 @@ pub(crate) const SUITE: Suite = Suite {
             run: |args| {
                 let seconds: u64 = args[0].parse().unwrap_or(1);
                 if args.len() > 1 {
-                    let _ = name_illegibly();
+                    let _ = take_non_utf8_name();
                 }
                 // SAFETY: SIG_IGN installs no handler.
                 unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -297,8 +297,8 @@ fn time_of_the_unwaited(stage: &Stage) -> Check {
 }
 
 /// Of a process whose name is not UTF-8, as of any other.
-fn time_of_the_illegible(stage: &Stage) -> Check {
-    burn(cell(stage, "burn-in-children", ["40", "illegible"]), stage)
+fn time_of_non_utf8_name(stage: &Stage) -> Check {
+    burn(cell(stage, "burn-in-children", ["40", "non-utf8"]), stage)
 }
 
 /// The limit on CPU time ends it.

@@ -21,8 +21,8 @@ pub(crate) const SUITE: Suite = Suite {
         // Without a cgroup, the watchdog and RLIMIT_DATA limit these.
         scene("heap", |stage| eat(stage, "heap")),
         scene("heap-in-children", |stage| eat(stage, "heap-in-children")),
-        scene("heap-in-illegible-children", |stage| {
-            eat(stage, "heap-in-illegible-children")
+        scene("heap-in-non-utf8-children", |stage| {
+            eat(stage, "heap-in-non-utf8-children")
         }),
         scene("shared-mapping", |stage| eat(stage, "shared-mapping")),
         scene("tmpfs", |stage| eat(stage, "tmpfs")),
@@ -42,8 +42,8 @@ pub(crate) const SUITE: Suite = Suite {
                 "heap" => eat_heap(),
                 "heap-in-children" => eat_heap_in_children(),
                 // Children inherit the name, which is in the files that show their memory.
-                "heap-in-illegible-children" => {
-                    name_illegibly().and_then(|()| eat_heap_in_children())
+                "heap-in-non-utf8-children" => {
+                    take_non_utf8_name().and_then(|()| eat_heap_in_children())
                 }
                 "shared-mapping" => eat_shared_mapping(),
                 "tmpfs" => eat_file("/tmp/eaten"),
@@ -151,7 +151,7 @@ fn eat_heap_in_children() -> Attempt {
 }
 
 /// Gives the caller a name that is not UTF-8.
-pub(crate) fn name_illegibly() -> Attempt {
+pub(crate) fn take_non_utf8_name() -> Attempt {
     call!(SYS_prctl, libc::PR_SET_NAME, c"\xff) \xfe").map(drop)
 }
 

@@ -40,7 +40,7 @@ impl Unzip {
         }
         let length = self.compressed.len().min(PIECE);
         let piece = self.compressed.split_to(length);
-        self.decoder.write_all(&piece).map_err(|_| no_gzip())?;
+        self.decoder.write_all(&piece).map_err(|_| not_gzip())?;
         Ok(Some(std::mem::take(self.decoder.get_mut())))
     }
 
@@ -49,12 +49,12 @@ impl Unzip {
     /// # Errors
     /// The content is not complete.
     pub(crate) fn end(&mut self) -> Result<Vec<u8>, Failure> {
-        self.decoder.try_finish().map_err(|_| no_gzip())?;
+        self.decoder.try_finish().map_err(|_| not_gzip())?;
         Ok(std::mem::take(self.decoder.get_mut()))
     }
 }
 
-fn no_gzip() -> Failure {
+fn not_gzip() -> Failure {
     let message = "Content-Encoding: the body is not gzip, or not whole";
     Failure::new(Code::BadRequest, message)
 }

@@ -203,7 +203,7 @@ pub(crate) async fn to_the_end<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// A body of so many bytes.
+    /// The lengths of the parts of a body of this many bytes.
     async fn lengths(bytes: usize) -> Vec<usize> {
         let mut parts = Parts::of(Blocks::of(Body::from("x".repeat(bytes))));
         let mut lengths = Vec::new();

@@ -18,7 +18,7 @@ use sys::process::{self, Stopped};
 /// does one that another process continues.
 const STOP_DEADLINE: Duration = Duration::from_millis(20);
 /// The kernel reuses no process id below this one (`RESERVED_PIDS`).
-const FIRST_AGAIN: i32 = 300;
+const FIRST_REUSED_ID: i32 = 300;
 
 /// Waits until a program that was sent SIGSTOP is stopped or has ended; `None` when it takes too
 /// long. `signals` is readable at SIGCHLD.
@@ -44,7 +44,7 @@ pub(super) fn is_alone(program: Pid) -> bool {
     let others = |number: &i32| *number != program.as_raw();
     let is_unused = |number| kill(Pid::from_raw(number), None) == Err(Errno::ESRCH);
     next_number()
-        .filter(|next| *next < FIRST_AGAIN)
+        .filter(|next| *next < FIRST_REUSED_ID)
         .is_some_and(|next| (2..next).filter(others).all(is_unused))
 }
 
@@ -52,7 +52,7 @@ pub(super) fn is_alone(program: Pid) -> bool {
 /// included. The kernel numbers them in order (pid_namespaces(7)), so the id of one more process
 /// shows how many there were; a refused process gets no id.
 pub(super) fn started(program: Pid) -> Option<u32> {
-    let next = next_number().filter(|next| *next < FIRST_AGAIN)?;
+    let next = next_number().filter(|next| *next < FIRST_REUSED_ID)?;
     u32::try_from(next - program.as_raw()).ok()
 }
 

@@ -140,7 +140,7 @@ impl Meter {
             None => 0,
         };
         let waits = self.memory.as_ref().is_some_and(MemoryCount::waits);
-        if self.is_resting && !waits && tmpfs == self.tmpfs && self.has_stood_still() {
+        if self.is_resting && !waits && tmpfs == self.tmpfs && self.was_idle() {
             self.quiet = (self.quiet + 1).min(RESTS);
             return None;
         }
@@ -207,7 +207,7 @@ impl Meter {
     ) -> CpuTime {
         let processes = match cgroup {
             Some(_) => Vec::new(),
-            None if self.has_stood_still() => return peaks.cpu,
+            None if self.was_idle() => return peaks.cpu,
             None => self.look(),
         };
         self.cpu_used(cgroup, &processes, peaks)
@@ -234,7 +234,7 @@ impl Meter {
 
     /// Whether no process of the cell has run since the last look. Then no other has been
     /// started either, and none has used more of anything.
-    fn has_stood_still(&self) -> bool {
+    fn was_idle(&self) -> bool {
         let stood_still =
             |(pid, used): &(Pid, Option<Duration>)| used.is_some() && cpu_clock(*pid) == *used;
         !self.clocks.is_empty() && self.clocks.iter().all(stood_still)
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_runs_has_not_stood_still() {
+    fn a_process_that_runs_is_not_idle() {
         let mut child = Command::new("/bin/sh")
             .args(["-c", "read first; read second"])
             .stdin(Stdio::piped())
@@ -292,8 +292,8 @@ mod tests {
         };
         let until = Instant::now() + Duration::from_secs(60);
         meter.look();
-        assert!(!meter.has_stood_still(), "it was not known before");
-        while !meter.has_stood_still() && Instant::now() < until {
+        assert!(!meter.was_idle(), "it was not known before");
+        while !meter.was_idle() && Instant::now() < until {
             meter.look();
         }
         let mut peaks = Peaks::default();
@@ -302,10 +302,10 @@ mod tests {
 
         let mut input = child.stdin.take().unwrap();
         input.write_all(b"x\n").unwrap();
-        while meter.has_stood_still() && Instant::now() < until {}
-        assert!(!meter.has_stood_still());
+        while meter.was_idle() && Instant::now() < until {}
+        assert!(!meter.was_idle());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!meter.has_stood_still(), "it is gone");
+        assert!(!meter.was_idle(), "it is gone");
     }
 }

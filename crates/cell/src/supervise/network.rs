@@ -31,7 +31,7 @@ const KNOWN: usize = 4096;
 const LAST_REPORTS: Duration = Duration::from_millis(500);
 
 /// How long the broker gets to report what happened in an execution that has ended.
-const CATCH_UP: Duration = Duration::from_millis(500);
+const CATCH_UP_DEADLINE: Duration = Duration::from_millis(500);
 
 /// Who asked for what, and why it was refused.
 type RefusalKey = (String, Option<u16>, &'static str, &'static str);
@@ -276,7 +276,7 @@ impl CellBroker {
 
     /// Reads the reports about what has happened until now, in a cell that goes on.
     pub(super) fn catch_up(&mut self, observer: Option<&dyn Observer>) {
-        let until = Instant::now() + CATCH_UP;
+        let until = Instant::now() + CATCH_UP_DEADLINE;
         if self.process.as_ref().is_some_and(BrokerProcess::ask_mark) {
             self.marks_asked += 1;
         }

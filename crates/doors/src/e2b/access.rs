@@ -200,7 +200,7 @@ fn linked(guarded: &Guarded, target: &Target, link: &Link) -> Result<Arc<Sandbox
         Some(id) => guarded.sandboxes().find(id).filter(|own| is_own(own)),
         None => guarded.sandboxes().first(is_own),
     };
-    let InvalidLink(why) = InvalidLink::ODD;
+    let InvalidLink(why) = InvalidLink::BAD_SIGNATURE;
     signed.ok_or_else(|| wire::error(StatusCode::UNAUTHORIZED, why))
 }
 

@@ -30,14 +30,14 @@ pub(super) struct Link {
     expiration: Option<String>,
 }
 
-/// A request with a signature that cannot be valid, and why.
+/// Why the signature of a request cannot be valid.
 #[derive(Debug, PartialEq)]
 pub(super) struct InvalidLink(pub(super) &'static str);
 
 impl InvalidLink {
-    pub(super) const ODD: Self = Self("the signature is not valid");
-    /// In envd's words.
-    const LATE: Self = Self("signature is already expired");
+    pub(super) const BAD_SIGNATURE: Self = Self("the signature is not valid");
+    /// The text is envd's.
+    const EXPIRED: Self = Self("signature is already expired");
 }
 
 impl Link {
@@ -52,10 +52,10 @@ impl Link {
 
     fn read(request: &Request<Body>, query: &str) -> Result<Self, InvalidLink> {
         if query.split('&').nth(MOST_PAIRS).is_some() {
-            return Err(InvalidLink::ODD);
+            return Err(InvalidLink::BAD_SIGNATURE);
         }
         let pairs: Query<Vec<(String, String)>> =
-            Query::try_from_uri(request.uri()).map_err(|_| InvalidLink::ODD)?;
+            Query::try_from_uri(request.uri()).map_err(|_| InvalidLink::BAD_SIGNATURE)?;
         let value = |name: &str| {
             let mut pairs = pairs.0.iter();
             pairs.find_map(|(key, value)| (key == name).then(|| value.clone()))
@@ -63,18 +63,18 @@ impl Link {
         let operation = match *request.method() {
             Method::GET => "read",
             Method::POST => "write",
-            _ => return Err(InvalidLink::ODD),
+            _ => return Err(InvalidLink::BAD_SIGNATURE),
         };
         let link = Self {
-            signature: value("signature").ok_or(InvalidLink::ODD)?,
+            signature: value("signature").ok_or(InvalidLink::BAD_SIGNATURE)?,
             operation,
             path: value("path").unwrap_or_default(),
             user: value("username").unwrap_or_default(),
             expiration: value("signature_expiration"),
         };
         match link {
-            link if link.is_odd() => Err(InvalidLink::ODD),
-            link if link.is_late() => Err(InvalidLink::LATE),
+            link if link.is_odd() => Err(InvalidLink::BAD_SIGNATURE),
+            link if link.is_late() => Err(InvalidLink::EXPIRED),
             link => Ok(link),
         }
     }
@@ -180,7 +180,7 @@ mod tests {
             let uri = format!("/files?path=a&signature={signature}&signature_expiration={until}");
             assert_eq!(is_valid(Method::GET, &uri), valid, "{until}");
             let link = Link::of(&request(Method::GET, &uri)).unwrap();
-            assert_eq!(link.err(), (!valid).then_some(InvalidLink::LATE));
+            assert_eq!(link.err(), (!valid).then_some(InvalidLink::EXPIRED));
         }
         let other = format!("{}&signature_expiration=99999999999", of("a"));
         assert!(!is_valid(Method::GET, &other));
@@ -218,7 +218,7 @@ mod tests {
             format!("/files?path={long}&signature={plain}"),
         ] {
             let link = Link::of(&request(Method::GET, &uri));
-            assert_eq!(link, Some(Err(InvalidLink::ODD)), "{uri}");
+            assert_eq!(link, Some(Err(InvalidLink::BAD_SIGNATURE)), "{uri}");
         }
     }
 }

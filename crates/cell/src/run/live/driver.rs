@@ -13,7 +13,7 @@ use record::bytes::RawText;
 use record::error::Result;
 
 /// How long an interpreter may take to list its variables, and then to stop.
-const DESCRIBING: Duration = Duration::from_secs(1);
+const DESCRIBE_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Code, its name in tracebacks, and its arguments.
 pub(crate) type Code<'w> = (&'w RawText, &'w str, &'w [RawText]);
@@ -75,8 +75,8 @@ impl Live<'_> {
         let execution = self.cell.execute(Request {
             execution,
             message: self.description(execution)?,
-            wall: Some(DESCRIBING),
-            grace: Some(DESCRIBING),
+            wall: Some(DESCRIBE_DEADLINE),
+            grace: Some(DESCRIBE_DEADLINE),
             control: Some(control),
             ..Request::default()
         })?;

@@ -37,9 +37,9 @@ const QUIET: Duration = Duration::from_secs(30);
 const BREATH: Duration = Duration::from_millis(200);
 /// How long the answer to a poll waits for a first event. Clients poll right after a change, and the
 /// hub reports changes a tenth of a second apart.
-const DELAY: Duration = Duration::from_millis(250);
+const FIRST_EVENT_DEADLINE: Duration = Duration::from_millis(250);
 /// The time between two looks for it.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The watchers of a sandbox, by their ids.
 #[derive(Debug, Default)]
@@ -210,13 +210,13 @@ pub(super) struct Named {
 /// `GetWatcherEvents`
 pub(super) async fn events(call: Call<Named>) -> Result<Value, Error> {
     let watchers = &call.sandbox.watchers;
-    let until = Instant::now() + DELAY;
+    let until = Instant::now() + FIRST_EVENT_DEADLINE;
     let events = loop {
         let events = watchers.take(&call.message.id)?;
         if !events.is_empty() || Instant::now() >= until {
             break events;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
     };
     Ok(json!({"events": events}))
 }

@@ -15,7 +15,7 @@ const LONGEST: usize = 256;
 /// The most keys of a party that are remembered.
 const MOST: usize = 1024;
 /// How long a key is remembered.
-const LIFE: Duration = Duration::from_secs(3600);
+const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 
 /// The keys of all parties, the oldest first.
 #[derive(Debug, Default)]
@@ -82,7 +82,9 @@ impl Keys {
         }
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.entry(party).or_default();
-        own.retain(|key| key.is_in_use() || now.saturating_duration_since(key.since) < LIFE);
+        own.retain(|key| {
+            key.is_in_use() || now.saturating_duration_since(key.since) < REMEMBERED_FOR
+        });
         if let Some(found) = own.iter().find(|key| key.name == name) {
             return Ok(Arc::clone(&found.made));
         }
@@ -140,7 +142,7 @@ mod tests {
             keys.find(ONE, number.to_string().as_bytes(), now).unwrap();
         }
         assert_eq!(count(), MOST);
-        let later = now + LIFE;
+        let later = now + REMEMBERED_FOR;
         keys.find(ONE, b"new", later).unwrap();
         // One that is in use stays.
         assert_eq!(count(), 2);

@@ -35,7 +35,7 @@ STREAMS = 5  # the first ones of a request become a copy's 0, 1, …
 LONGEST = 1 << 20  # bytes of a request
 MOST = 64  # descriptors of a request
 PATIENCE = 20  # seconds
-ANNOUNCED = 100  # milliseconds until a copy that has announced its end exits by itself
+EXIT_TIMEOUT = 100  # milliseconds until a copy that has announced its end exits by itself
 CONTROL = 256  # the supervisor's socket, above all of them
 # What a program mostly needs of the driver; the rest comes with the packages.
 MODULES = "display ending errors results rich session source tables tracebacks"
@@ -221,7 +221,7 @@ def await_end(status):
     if channel.send("exit", (protocol.TEXT, "status", b"%d" % (status & 0xFF))):
         reader = poll()
         reader.register(channel.frames.number, 0)  # only for an error: it has gone
-        reader.poll(ANNOUNCED)
+        reader.poll(EXIT_TIMEOUT)
 
 
 def renew(fields):

@@ -23,7 +23,7 @@ use start::Terminal;
 pub(super) use start::start;
 
 /// How long an answer waits for a killed process to be gone.
-const KILLED: Duration = Duration::from_secs(1);
+const KILL_DEADLINE: Duration = Duration::from_secs(1);
 /// The time between two looks at it.
 const BREATH: Duration = Duration::from_millis(5);
 
@@ -90,7 +90,7 @@ pub(super) async fn send_signal(call: Call<Signalling>) -> Result<Value, Error> 
 
 /// Waits until a killed process is gone: clients look for it after the answer.
 async fn until_gone(client: &mut SandboxClient, number: u64) {
-    let until = Instant::now() + KILLED;
+    let until = Instant::now() + KILL_DEADLINE;
     let is_it = |process: &ProcessInfo| process.process == number;
     while all(client).await.is_ok_and(|all| all.iter().any(is_it)) && Instant::now() < until {
         tokio::time::sleep(BREATH).await;
