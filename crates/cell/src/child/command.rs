@@ -138,7 +138,7 @@ pub(super) enum Received {
     /// Go on without a program, once the input files of this parcel are in place.
     Stay(OwnedFd),
     Process(ProcessOrder),
-    /// Obey this socket's orders as well: those of a guest's supervisor.
+    /// Obey the orders on this socket as well: a guest's supervisor sends them.
     Supervisor(OwnedFd),
     /// Start the interpreter of the guest on whose socket this order arrives.
     Interpreter(InterpreterOrder),

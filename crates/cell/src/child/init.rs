@@ -39,7 +39,7 @@ pub(super) struct Init<'a> {
     /// Landlock rules that further processes apply to themselves in a copy's cell, as its program
     /// did: init's own rules are not scoped there.
     pub(super) ruleset: Option<OwnedFd>,
-    /// The cell's own comes first. Their places in the list stay while init obeys orders.
+    /// The cell's own comes first. The indices stay the same while init obeys orders.
     supervisors: Vec<Supervisor<'a>>,
 }
 

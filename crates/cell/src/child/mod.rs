@@ -86,7 +86,8 @@ pub(crate) struct Prepared<'a> {
     /// What becomes the program's descriptors 0, 1 and 2; `None` leaves the
     /// caller's in place.
     pub stdio: [Option<OwnedFd>; 3],
-    /// The initial state of a terminal of the cell's own, which then is all three streams.
+    /// The initial state of a terminal of the cell's own, if all three streams are to be that
+    /// terminal.
     pub terminal: Option<TerminalSetup>,
     /// Standard streams of the caller's that are opened anew.
     pub shields: Vec<Shield>,

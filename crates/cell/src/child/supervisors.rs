@@ -24,8 +24,8 @@ use sys::process::ChildUsage;
 /// A supervisor that init obeys, and what was started for it.
 pub(super) struct Supervisor<'a> {
     socket: Socket<'a>,
-    /// The cell's program or a guest's interpreter: `None` where it has none, and in a guest until
-    /// it is started and after its end.
+    /// The cell's program or a guest's interpreter. `None` in a cell without a program, and for a
+    /// guest before its interpreter is started and after its end.
     pub(super) program: Option<Pid>,
     pub(super) processes: Processes,
     /// Whether it keeps all processes stopped.

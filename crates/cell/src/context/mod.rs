@@ -95,7 +95,7 @@ pub(crate) struct Context<'a> {
     stock: Option<&'a Stock>,
     /// Whether an execution waits for the fork.
     is_awaited: bool,
-    /// The cell of another supervisor's in which interpreters are started.
+    /// Another supervisor's cell, in which interpreters are started.
     shared: Option<&'a SharedCell>,
     /// The template that the last interpreter was forked from.
     template: Option<record::Template>,
@@ -143,7 +143,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// A context whose interpreters are started in the cell of another supervisor's.
+    /// A context whose interpreters are started in another supervisor's cell.
     ///
     /// # Errors
     /// The spec cannot be carried out on this host.

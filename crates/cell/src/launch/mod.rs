@@ -142,7 +142,7 @@ pub(crate) struct Running {
     pub(crate) start: Start,
     /// The template that its program was forked from, where a server keeps that.
     pub(crate) template: Option<record::Template>,
-    /// Whether the cell is another supervisor's, and only the program is this one's.
+    /// Whether the cell belongs to another supervisor, and only the program to this one.
     pub(crate) is_guest: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the supervisor of a guest has of the cell, which is another supervisor's.
+//! What a guest's supervisor has of the cell, which belongs to another supervisor.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,8 +18,8 @@ use record::Start;
 use record::error::{Result, SetupError, Step};
 use sys::shared::Progress;
 
-/// A cell of another supervisor's, in which interpreters can be started. It has copies of
-/// descriptors, so it neither ends the cell nor keeps it.
+/// Another supervisor's cell, in which interpreters can be started. It has copies of descriptors,
+/// so dropping it does not end the cell, and having it does not keep the cell.
 #[derive(Debug)]
 pub(crate) struct SharedCell {
     /// Init obeys orders from here.

@@ -483,7 +483,7 @@ fn output_that_a_child_takes_is_not_waited_for() {
         let (_spawner, mut cell) = Processes::python()?;
         let child =
             "exec 9</proc/self/fd/1; until [ -e go ]; do sleep 0.05; done; cat <&9 >/dev/null";
-        // More than the window, of which the pipe holds the rest at the end.
+        // More than the window; the pipe holds the rest at the end.
         let script = format!("({child}) & head -c 270000 /dev/zero");
         cell.sh(1, &script)?;
         let mut bytes = 0;

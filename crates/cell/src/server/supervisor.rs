@@ -59,7 +59,7 @@ struct Supervisor<'s> {
     mailbox: Mailbox,
     base: &'s Base,
     stock: Option<&'s Stock>,
-    /// The cell of another supervisor's for its interpreter.
+    /// Another supervisor's cell, in which its interpreter is.
     place: Option<Place<'s>>,
     signals: &'s BlockedSignals,
     /// A blank cell, until it is known what it is for.

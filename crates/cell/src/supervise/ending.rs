@@ -254,8 +254,8 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Kills init, and with it everything in its pid namespace. In a cell of another supervisor's,
-    /// init kills what was started for this one, and is killed only if it does not.
+    /// Kills init, and with it everything in its pid namespace. In another supervisor's cell, init
+    /// kills what was started for this one, and is killed only if it does not.
     pub(super) fn kill(&mut self) {
         if self.cell.running.is_guest {
             return self.leave();

@@ -29,7 +29,7 @@ impl<'a> Cell<'a> {
     /// Returns at once; what fails inside shows at the end.
     ///
     /// # Errors
-    /// The plan is another than that of the cell; the step that failed on this side.
+    /// The plan is not that of the cell; the step that failed on this side.
     pub(crate) fn start_in(
         shared: &SharedCell,
         plan: Rc<Plan>,

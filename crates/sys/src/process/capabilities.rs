@@ -13,7 +13,7 @@ pub fn empty_bounding_set() -> Result<(), Errno> {
         let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         match Errno::result(dropped) {
             Ok(_) => {}
-            // The one behind the last.
+            // All capabilities of this kernel come before this number.
             Err(Errno::EINVAL) if capability > 0 => break,
             Err(errno) => return Err(errno),
         }
@@ -75,7 +75,7 @@ pub fn keep_only_capability(kept: u32) -> Result<(), Errno> {
         let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         match Errno::result(dropped) {
             Ok(_) => {}
-            // The one behind the last.
+            // All capabilities of this kernel come before this number.
             Err(Errno::EINVAL) if capability > 0 => break,
             Err(errno) => return Err(errno),
         }

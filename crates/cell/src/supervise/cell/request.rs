@@ -74,7 +74,7 @@ impl Cell<'_> {
         !polled.is_ok_and(|count| count > 0)
     }
 
-    /// Frees a request that was sent; behind the last one, the driver sees the end.
+    /// Frees a request that was sent; after the last one, the driver sees the end.
     pub(super) fn close_if_sent(&mut self) {
         if self.has_request() {
             return;

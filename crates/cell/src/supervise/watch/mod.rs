@@ -58,7 +58,7 @@ const SETTLE_DEADLINE: Duration = Duration::from_secs(10);
 /// Bytes of output from which on the supervisor's own memory counts.
 const HEAVY: u64 = 256 << 10;
 
-/// How long the set-up may take, in a cell of another supervisor's or in an own one.
+/// How long the set-up may take, in another supervisor's cell or in its own.
 pub(in crate::supervise) const fn setup_deadline(is_guest: bool) -> Duration {
     match is_guest {
         true => SHARED_DEADLINE,
@@ -84,7 +84,8 @@ pub(in crate::supervise) enum Phase {
     /// Init has killed everything; the kernel frees what it held, and init will
     /// count what was used.
     Freeing,
-    /// In a cell of another supervisor's: init was told to end what was started for this one.
+    /// In another supervisor's cell: init was ordered to end everything that it started for this
+    /// one.
     Leaving,
     /// Init itself was killed, or is on its way out.
     Ending,
