@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Sandbox:
     """A cell for programs and files. It ends with `close`, or with its ``with`` block.
 
-    ``server`` is the process's default one when it is left out. Options are
+    Without ``server``, it is in the default server of the process. Options are
     `cellblock.requests.ContextOptions`.
     """
 

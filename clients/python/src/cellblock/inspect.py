@@ -50,7 +50,7 @@ class Configuration(BaseModel):
         return dict(self.model_extra or {})
 
 
-#: The servers of the tasks that go on, as their starts, by task and configuration.
+#: The starts of servers, by the name of the running task and the configuration.
 _servers: dict[tuple[str, str], asyncio.Task[Server]] = {}
 
 
@@ -178,7 +178,7 @@ async def _server(task_name: str, options: dict[str, Any]) -> Server:
     if key not in _servers:
         _servers[key] = asyncio.create_task(Server(**options).start())
     start = _servers[key]
-    # A sample that is cancelled leaves the start to the others.
+    # If this sample is cancelled, the start goes on for the others.
     await asyncio.wait([start])
     if start.exception() is not None and _servers.get(key) is start:
         del _servers[key]

@@ -9,8 +9,8 @@ from typing import Optional
 
 from .programs import Command, ExecOptions, Outcome
 
-#: What these scripts find wrong themselves is an error number above this one. A shell and its
-#: commands have small statuses, and those of signals begin at 129.
+#: An error that these scripts find themselves ends them with this status plus an errno. Other
+#: errors of a shell and its commands have small statuses, and those of signals begin at 129.
 ERRORS = 90
 READ = f"""
 [ -d "$1" ] && exit {ERRORS + errno.EISDIR}
@@ -28,7 +28,7 @@ mkdir -p "$above" 2>/dev/null || [ ! -e "${{1%/*}}" ] || exit {ERRORS + errno.EN
 exec cat >"$1"
 """
 FOUND = (errno.EISDIR, errno.ENOENT, errno.EACCES, errno.ENOTDIR)
-#: More than any file has.
+#: More bytes than any file has.
 ALL = 1 << 62
 
 
