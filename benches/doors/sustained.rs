@@ -142,7 +142,7 @@ fn bare() -> Result<()> {
         .output()?;
     match output.stdout == OUTPUT.as_bytes() {
         true => Ok(()),
-        false => Err("python3 is wrong".into()),
+        false => Err("python3 printed something else".into()),
     }
 }
 

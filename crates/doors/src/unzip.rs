@@ -55,7 +55,7 @@ impl Unzip {
 }
 
 fn not_gzip() -> Failure {
-    let message = "Content-Encoding: the body is not gzip, or not whole";
+    let message = "Content-Encoding: the body is not gzip, or is cut off";
     Failure::new(Code::BadRequest, message)
 }
 

@@ -25,7 +25,7 @@ impl Cell<'_> {
             .as_ref()
             .map_or(0, EgressPlan::most_sockets);
         if self.broker.is_some() || self.sockets.len() + fds.len() > most {
-            let message = "init sent more sockets than it was to make";
+            let message = "init sent more sockets than the plan has";
             return Err(SetupError::new(Step::Egress, message));
         }
         self.sockets.extend(fds);

@@ -110,7 +110,7 @@ impl Envelopes {
         match flags {
             0 => {}
             COMPRESSED => {
-                let message = "the message is compressed: send it as it is";
+                let message = "the message is compressed: send it uncompressed";
                 return Err(Error::new(Code::Unimplemented, message));
             }
             other => {

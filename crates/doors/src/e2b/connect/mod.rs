@@ -99,7 +99,7 @@ fn check(headers: &HeaderMap, kind: &str, encoding: &str) -> Result<(), Error> {
     match field(encoding) {
         None | Some("" | "identity") => Ok(()),
         Some(_) => {
-            let message = format!("{encoding}: compressed messages are not read");
+            let message = format!("{encoding}: compressed messages are not supported");
             Err(Error::new(Code::Unimplemented, message))
         }
     }

@@ -107,7 +107,7 @@ pub(super) async fn pause(
             return Ok(Some(sandbox));
         }
         if asked.memory == Some(false) {
-            let message = "a sandbox is paused with its memory";
+            let message = "memory: wants true, since a sandbox is always paused with its memory";
             return Err(Failure::new(Code::BadParams, message));
         }
         detached(async move { pause_now(&guarded, &sandbox).await }).await?;

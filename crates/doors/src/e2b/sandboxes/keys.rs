@@ -49,7 +49,7 @@ impl Keys {
     /// the result is dropped.
     ///
     /// # Errors
-    /// The key is too long, or came with another request before; too many are in use.
+    /// The key is too long, or was used for another request before; too many are in use.
     pub(in crate::e2b) async fn hold(
         &self,
         party: Party,
@@ -64,7 +64,7 @@ impl Keys {
         match made.request == request {
             true => Ok(made),
             false => {
-                let message = "Idempotency-Key: came with another request before";
+                let message = "Idempotency-Key: was used for another request before";
                 Err(Failure::new(Code::BadParams, message))
             }
         }

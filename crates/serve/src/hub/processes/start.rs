@@ -96,7 +96,7 @@ fn argv_of(argv: Option<Vec<RawText>>, command: Option<RawText>) -> Result<Vec<R
     match argv.iter().any(has_zero) {
         true => Err(Failure::new(
             Code::BadParams,
-            "argv: has a byte 0, and no argument can",
+            "argv: has a byte 0, which no argument can contain",
         )),
         false => Ok(argv),
     }
