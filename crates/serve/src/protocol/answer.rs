@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use record::error::SetupError;
+use record::error::{SetupError, Step};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,6 +47,10 @@ pub struct Failure {
     /// How to fix it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The step that failed, as in a record's `setup_error`: `interpreter` where the rootfs does not
+    /// have the language.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Step>,
     /// The name of the error number (errno(3)) that the kernel gave, such as `ENOSPC`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<String>,
@@ -110,6 +114,7 @@ impl Failure {
             code,
             message: message.into(),
             hint: None,
+            step: None,
             errno: None,
             retry_after_ms: None,
             state: None,
@@ -145,6 +150,7 @@ impl Failure {
         let failure = Self::new(Code::Failed, error.to_string());
         Self {
             hint: error.hint,
+            step: Some(error.step),
             errno: error.errno_name,
             ..failure
         }
@@ -409,4 +415,17 @@ pub enum Notice {
         /// Why.
         why: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_language_is_recognized_where_the_path_of_the_rootfs_is_withheld() {
+        let error = SetupError::new(Step::Interpreter, "no r in the rootfs `/home/a/tree`");
+        let failure = Failure::of(&error);
+        assert!(!failure.message.contains("/home"), "{failure}");
+        assert_eq!(failure.step, Some(Step::Interpreter));
+    }
 }

@@ -1,5 +1,6 @@
 //! The cells of a sandbox: contexts of the hub.
 
+use record::error::Step;
 use serde_json::json;
 use serve::protocol::{Code, ContextList, Failure};
 
@@ -55,7 +56,7 @@ impl Sandbox {
             opened => opened,
         };
         match opened {
-            Err(failure) if !has_own_cell && failure.message.contains("in the rootfs") => {
+            Err(failure) if !has_own_cell && failure.step == Some(Step::Interpreter) => {
                 self.start(client, context, false).await
             }
             opened => opened,
