@@ -1,5 +1,5 @@
-//! The least that a process between client and server can do: the floor of every relay that
-//! checks something.
+//! The least work that a process between client and server can do: every relay that checks
+//! something takes at least as long.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};

@@ -15,7 +15,7 @@ pub struct Settings {
     pub longest: Duration,
     /// Whether the workspace is at `/home/user`, too.
     pub has_home: bool,
-    /// The size of a sandbox, as clients are shown it.
+    /// The size of a sandbox, as it is shown to clients.
     pub size: Size,
 }
 
@@ -54,7 +54,7 @@ impl Default for Settings {
 }
 
 impl Size {
-    /// Bytes in MiB, as clients are shown them.
+    /// Bytes in MiB, as they are shown to clients.
     pub(super) fn mib(bytes: Option<u64>) -> u64 {
         bytes.unwrap_or_default() >> 20
     }

@@ -95,7 +95,7 @@ impl Live<'_> {
     /// The request to list the variables.
     ///
     /// # Errors
-    /// None that a caller can cause.
+    /// No caller can cause one.
     fn description(&self, execution: u64) -> Result<Vec<u8>> {
         DriverRequest {
             execution,

@@ -23,7 +23,7 @@ use crate::answer::{self, Answer};
 use crate::front::Guarded;
 pub(super) use state::wake;
 
-/// The id of the node that has a sandbox, as clients are shown it.
+/// The id of the node of a sandbox, as it is shown to clients.
 const CLIENT: &str = "cellblock";
 
 pub(crate) fn router() -> Router<Guarded> {

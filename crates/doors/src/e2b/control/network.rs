@@ -57,7 +57,7 @@ impl Network {
         }
     }
 
-    /// The network as clients are shown it: the fields that have an effect.
+    /// The network as it is shown to clients: the fields that have an effect.
     pub(super) fn shown(&self) -> Value {
         let lists = [("allowOut", &self.allow_out), ("denyOut", &self.deny_out)];
         let given = lists.into_iter();
@@ -73,7 +73,7 @@ impl Network {
 /// The network of a sandbox's requests; `None` for the server's.
 ///
 /// # Errors
-/// It would close only a part of what is open, which is not possible.
+/// The rules would close only a part of what is open, which is not possible.
 pub(super) fn request(internet: Option<bool>, network: &Network) -> Result<Option<Value>, Failure> {
     let denied = network.deny_out.as_deref().unwrap_or_default();
     let allowed = network.allow_out.as_deref().unwrap_or_default();

@@ -47,7 +47,7 @@ pub(super) struct Creation {
     pub(super) envs: BTreeMap<String, String>,
     /// The network of its requests to the hub, unless it is the server's.
     pub(super) network: Option<Value>,
-    /// The client's own description of the network, as it is shown again.
+    /// The client's own description of the network, which is shown to clients again.
     pub(super) given_network: Value,
     pub(super) internet: Option<bool>,
     /// Whether its state can be carried, so that it can be paused and forked.
