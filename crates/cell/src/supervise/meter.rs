@@ -188,6 +188,8 @@ impl Meter {
         peaks: &mut Peaks,
     ) -> InUse {
         let processes = self.look();
+        // No limit is checked here, so the next check looks again, even if nothing runs until then.
+        self.clocks.clear();
         let tmpfs = tmpfs.iter().map(tmpfs_used).sum();
         let counted = cgroup.and_then(CellCgroup::memory_in_use);
         InUse {
@@ -264,19 +266,14 @@ fn tmpfs_used(directory: &OwnedFd) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
-    #[test]
-    fn a_process_that_runs_is_not_idle() {
-        let mut child = Command::new("/bin/sh")
-            .args(["-c", "read first; read second"])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut meter = Meter {
-            init: Pid::from_raw(child.id() as i32),
+    /// A meter for a resting cell with this init.
+    fn meter(init: &Child) -> Meter {
+        Meter {
+            init: Pid::from_raw(init.id() as i32),
             counts: true,
             files: ProcFiles::default(),
             cpu: CpuCount::default(),
@@ -289,7 +286,49 @@ mod tests {
             is_resting: true,
             seen_used: Duration::ZERO,
             quiet: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn what_was_only_shown_is_checked_though_nothing_runs() {
+        let script = "exec 3<&0; read first <&3 & read second";
+        let mut init = Command::new("/bin/sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut meter = meter(&init);
+        meter.memory = Some(MemoryCount::new(1));
+        let mut peaks = Peaks::default();
+        let until = Instant::now() + Duration::from_secs(60);
+        let (mut shown, mut used) = (0, None);
+        // Until all have come to rest.
+        while shown < 3 && Instant::now() < until {
+            let now = meter.in_use(None, &[], &mut peaks);
+            let clock = cpu_clock(meter.init);
+            shown = if now.processes == 1 && clock == used {
+                shown + 1
+            } else {
+                0
+            };
+            used = clock;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let stop = meter.check(None, &[], &mut peaks);
+        drop(init.stdin.take());
+        init.wait().unwrap();
+        assert_eq!(shown, 3);
+        assert!(matches!(stop, Some(Stop::MemoryWatchdog)), "{stop:?}");
+    }
+
+    #[test]
+    fn a_process_that_runs_is_not_idle() {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", "read first; read second"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut meter = meter(&child);
         let until = Instant::now() + Duration::from_secs(60);
         meter.look();
         assert!(!meter.was_idle(), "it was not known before");

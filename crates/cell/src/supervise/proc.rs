@@ -143,17 +143,18 @@ impl ProcFiles {
 
     fn read(&self, thread: Pid, entry: Entry) -> Option<String> {
         let mut open = self.0.borrow_mut();
+        // That of a process that is gone, whose number another may have, shows an error or, if it
+        // is the list of children, nothing.
+        let is_certain = |text: &String| entry != Entry::Children || !text.is_empty();
         if let Some(file) = open.get(&(thread, entry)) {
-            if let Some(text) = read(file) {
+            if let Some(text) = read(file).filter(is_certain) {
                 return Some(text);
             }
-            // The process is gone, and another may have its number. All its files are closed,
-            // because the list of children is empty then and shows no error.
-            open.retain(|(other, _), _| *other != thread);
+            open.remove(&(thread, entry));
         }
         let file = File::open(entry.path(thread)).ok()?;
         let text = read(&file)?;
-        if open.len() < Self::MOST {
+        if is_certain(&text) && open.len() < Self::MOST {
             open.insert((thread, entry), file);
         }
         Some(text)
@@ -281,17 +282,53 @@ mod tests {
             let processes: Vec<Process> = descendants(pid, &files).collect();
             assert_eq!(processes.len(), 1);
             files.keep(&processes);
-            assert_eq!(files.0.borrow().len(), 3);
+            // It has no children.
+            assert_eq!(files.0.borrow().len(), 2);
         }
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(Times::of(pid, &files).is_none());
+        files.keep(&[]);
         assert!(files.0.borrow().is_empty());
         let all = std::fs::read_dir("/proc").unwrap().flatten();
         for pid in all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             let _ = Times::of(Pid::from_raw(pid), &files);
         }
         assert!(files.0.borrow().len() <= ProcFiles::MOST);
+    }
+
+    #[test]
+    fn children_are_found_whoever_had_the_number_of_their_parent_before() {
+        let start = || {
+            std::process::Command::new("/bin/sh")
+                .args(["-c", "sleep 60 & wait"])
+                .spawn()
+                .unwrap()
+        };
+        let (mut before, mut now) = (start(), start());
+        let [gone, pid] = [&before, &now].map(|child| Pid::from_raw(child.id() as i32));
+        let old = File::open(Entry::Children.path(gone)).unwrap();
+        let of_before = Process::new(gone, gone).children(&ProcFiles::default());
+        before.kill().unwrap();
+        before.wait().unwrap();
+        assert_eq!(read(&old).as_deref(), Some(""));
+
+        // As if the second process had the number of the first one.
+        let files = ProcFiles::default();
+        files.0.borrow_mut().insert((pid, Entry::Children), old);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut found = Vec::new();
+        while found.len() < 2 && Instant::now() < deadline {
+            found = descendants(pid, &files)
+                .map(|process| process.pid)
+                .collect();
+        }
+        now.kill().unwrap();
+        now.wait().unwrap();
+        for child in found.iter().skip(1).chain(&of_before) {
+            let _ = nix::sys::signal::kill(*child, nix::sys::signal::Signal::SIGKILL);
+        }
+        assert_eq!(found.len(), 2, "{found:?}");
     }
 
     #[test]
