@@ -1,8 +1,8 @@
 //! Files below a workspace, read and written from outside.
 //!
 //! The workspace is a tmpfs that a hostile program fills. The cell's processes are
-//! stopped meanwhile; no link is followed, no other mount entered, only regular files are
-//! read, and answers are bounded.
+//! stopped meanwhile, unless one has itself continued; no link is followed, no other mount
+//! entered, only regular files are read, and answers are bounded.
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Seek as _};
+use std::io::{self, Read as _, Seek as _};
 use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
@@ -243,7 +243,7 @@ impl Collector<'_> {
             return Ok(());
         }
         if let Some(before) = before.filter(|before| before.size == size) {
-            if self.read(file, None, None)?.digest == before {
+            if self.read(file, size, None, None)?.digest == before {
                 return Ok(());
             }
             file.rewind().map_err(unreadable)?;
@@ -255,7 +255,7 @@ impl Collector<'_> {
         let room = self.room.filter(|room| size <= *room);
         let mut copy = self.begin_copy(path);
         let copy_to = copy.as_mut().ok().and_then(Option::as_mut);
-        let contents = self.read(file, copy_to, room)?;
+        let contents = self.read(file, size, copy_to, room)?;
         let copied = copy.and_then(|copy| self.finish_copy(copy, path));
         let (content, content_base64) = self.inline(contents.bytes);
         let digest = contents.digest;
@@ -319,18 +319,19 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Reads a file once: into the digest, its copy, and memory if it is no larger than
-    /// `room`.
+    /// Reads a file once, but no more than `most` bytes: into the digest, its copy, and memory if it
+    /// is no larger than `room`. A program that has itself continued may make the file longer.
     fn read(
         &self,
         file: &File,
+        most: u64,
         mut copy: Option<&mut Copy>,
         room: Option<u64>,
     ) -> Result<Contents, String> {
         let mut start = Vec::new();
         let mut bytes = room.map(|_| Vec::new());
         let mut size = 0;
-        let digest = Digest::of(file, |piece| {
+        let digest = Digest::of(file.take(most), |piece| {
             if !self.caps.is_in_time() {
                 return Err(io::ErrorKind::TimedOut.into());
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -258,7 +258,7 @@ fn link(top: &OwnedFd, path: &RawText, text: &CString) -> nix::Result<()> {
 }
 
 fn copy_file(
-    mut from: std::fs::File,
+    from: std::fs::File,
     stat: &FileStat,
     top: &OwnedFd,
     path: &RawText,
@@ -269,7 +269,8 @@ fn copy_file(
     let mut to = as_owner(owner, || {
         Beneath::new(&parent).create(name.as_c_str(), usual)
     })?;
-    io::copy(&mut from, &mut to)?;
+    // A program that has itself continued may make it longer meanwhile.
+    io::copy(&mut from.take(stat.st_size.cast_unsigned()), &mut to)?;
     fchmod(&to, Mode::from_bits_truncate(stat.st_mode & 0o777))?;
     Ok(set_mtime(&to, stat.st_mtime)?)
 }
@@ -309,6 +310,23 @@ mod tests {
 
     fn open(path: &Path) -> OwnedFd {
         File::open(path).unwrap().into()
+    }
+
+    #[test]
+    fn a_file_that_grows_is_copied_to_the_end_that_was_found() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("file");
+        fs::write(&path, "content").unwrap();
+        let file = File::open(&path).unwrap();
+        let stat = nix::sys::stat::fstat(&file).unwrap();
+        let grown = File::options().write(true).open(&path).unwrap();
+        grown.set_len(1 << 20).unwrap();
+        let top = open(base.path());
+        copy_file(file, &stat, &top, &"copy".into(), own()).unwrap();
+        assert_eq!(
+            fs::read_to_string(base.path().join("copy")).unwrap(),
+            "content"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -243,7 +244,7 @@ impl Search<'_> {
             true => Ok(()),
             false => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
         };
-        if let Ok(digest) = Digest::of(&file, in_time) {
+        if let Ok(digest) = Digest::of(file.take(size), in_time) {
             self.lower.known.insert(key.clone());
             self.lower.baseline.insert(key, Original::File(digest));
         }
