@@ -28,10 +28,7 @@ impl Watch<'_, '_> {
     pub(super) fn on_time(&mut self) {
         let now = Instant::now();
         let is_running = self.cell.lives() || self.cell.phase == Phase::Grace;
-        if is_running
-            && self.cell.next_check.is_some_and(|check| check <= now)
-            && let Some(stop) = self.cell.measure(now)
-        {
+        if is_running && let Some(stop) = self.cell.measure_if_due() {
             self.end(stop);
         }
         if self.cell.lives() && !self.cell.check_processes(now) {

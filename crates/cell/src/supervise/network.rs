@@ -30,8 +30,9 @@ const KNOWN: usize = 4096;
 /// How long the broker gets for its last reports when the cell has ended.
 const LAST_REPORTS: Duration = Duration::from_millis(500);
 
-/// How long the broker gets to report what happened in an execution that has ended.
-const CATCH_UP_DEADLINE: Duration = Duration::from_millis(500);
+/// How long the broker gets to report what happened in an execution that has ended. A
+/// broker that was taken over can delay each answer by as much.
+pub(super) const CATCH_UP_DEADLINE: Duration = Duration::from_millis(500);
 
 /// Who asked for what, and why it was refused.
 type RefusalKey = (String, Option<u16>, &'static str, &'static str);
@@ -274,17 +275,21 @@ impl CellBroker {
         }
     }
 
-    /// Reads the reports about what has happened until now, in a cell that goes on.
-    pub(super) fn catch_up(&mut self, observer: Option<&dyn Observer>) {
-        let until = Instant::now() + CATCH_UP_DEADLINE;
+    /// Asks the broker to say when it has reported all that happened until now.
+    pub(super) fn ask_mark(&mut self) {
         if self.process.as_ref().is_some_and(BrokerProcess::ask_mark) {
             self.marks_asked += 1;
         }
-        while let Some(process) = &self.process
-            && self.marked < self.marks_asked
-            && Instant::now() < until
-            && wait_for(process.as_fd(), until)
-        {
+    }
+
+    /// Whether it has not said so yet, and can.
+    pub(super) const fn is_behind(&self) -> bool {
+        self.process.is_some() && self.marked < self.marks_asked
+    }
+
+    /// Waits for reports until then, and reads some.
+    pub(super) fn wait(&mut self, until: Instant, observer: Option<&dyn Observer>) {
+        if (self.process.as_ref()).is_some_and(|process| wait_for(process.as_fd(), until)) {
             let mut turn = Turn::begin();
             while self.read_some(observer, &mut turn) {}
         }

@@ -265,6 +265,22 @@ threading.Thread(target=lambda: [print(n, file=file) for n in itertools.count()]
 }
 
 #[test]
+fn limits_hold_while_init_does_not_stop_the_processes() {
+    alone(|| {
+        let mut own = Rc::unwrap_or_clone(plan()?);
+        own.limits.cpu_time = Some(Duration::from_secs(1));
+        let mut cell = start(&Rc::new(own))?;
+        let busy = "import threading, itertools
+threading.Thread(target=lambda: [0 for n in itertools.count()], daemon=True).start()";
+        cell.execute(request(1, busy, false)?)?;
+        kill(cell.parts().0.init.pid, Signal::SIGSTOP)?;
+        assert!(cell.freeze().is_err());
+        assert!(!cell.lives(), "the CPU limit was not looked at");
+        Ok(())
+    });
+}
+
+#[test]
 fn a_dropped_cell_leaves_no_process_and_no_cgroup() {
     alone(|| {
         let plan = plan()?;

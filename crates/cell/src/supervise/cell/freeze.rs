@@ -18,8 +18,11 @@ impl<'a> Cell<'a> {
     /// be looked at while nothing changes them. A process that waits in the kernel
     /// stops when that ends.
     ///
+    /// A program can have itself continued, by a timer that sends it SIGCONT. So whoever looks at
+    /// files reads no more than the size that they had, and trusts no second look.
+    ///
     /// # Errors
-    /// Init does not answer.
+    /// Init does not answer, or the cell has exceeded a limit and is ending.
     pub fn freeze(&mut self) -> Result<Frozen<'_, 'a>> {
         self.freeze_within(FREEZE_DEADLINE)
     }
@@ -37,10 +40,16 @@ impl<'a> Cell<'a> {
             return Err(failed());
         }
         while !self.is_frozen {
-            if self.phase != Phase::Running || !wait_for(self.running.report.as_fd(), deadline) {
+            if self.phase != Phase::Running || Instant::now() >= deadline {
                 return Err(failed());
             }
-            self.idle().on_message();
+            let next = self.wakes_before(deadline);
+            if wait_for(self.running.report.as_fd(), next) {
+                self.idle().on_message();
+            }
+            if let Some(stop) = self.measure_if_due() {
+                self.idle().end_for_good(stop);
+            }
         }
         Ok(Frozen(self))
     }

@@ -287,6 +287,19 @@ impl<'a> Cell<'a> {
         command.send(self.running.report.as_fd()).is_ok()
     }
 
+    /// When a wait until `deadline` has to be interrupted, to measure what the cell uses.
+    pub(in crate::supervise) fn wakes_before(&self, deadline: Instant) -> Instant {
+        self.next_check
+            .map_or(deadline, |check| check.min(deadline))
+    }
+
+    /// [`Self::measure`], if it is time for that.
+    pub(in crate::supervise) fn measure_if_due(&mut self) -> Option<Stop> {
+        let now = Instant::now();
+        let is_due = self.next_check.is_some_and(|check| check <= now);
+        is_due.then(|| self.measure(now)).flatten()
+    }
+
     /// Measures what the cell uses; returns the stop for a limit that is exceeded.
     pub(in crate::supervise) fn measure(&mut self, now: Instant) -> Option<Stop> {
         let cgroup = self.running.cgroup.as_ref();

@@ -40,6 +40,7 @@ use crate::supervise::capture::Capture;
 use crate::supervise::cell::Cell;
 use crate::supervise::driver::Channel;
 use crate::supervise::evidence::Stop;
+use crate::supervise::network::{CATCH_UP_DEADLINE, CellBroker};
 use crate::supervise::poll_set::Slot;
 use crate::supervise::turn::Pace;
 use crate::supervise::{Asked, Control, Execution, Observer, OnStart, Stream};
@@ -211,11 +212,7 @@ impl Watch<'_, '_> {
         if !self.cell.lives() {
             return Ok(());
         }
-        let stop = match (self.settle_interrupt(), self.cell.takes_requests()) {
-            (Err(error), _) => Some(Stop::Internal(error.to_string())),
-            (Ok(()), true) => self.cell.measure(Instant::now()),
-            (Ok(()), false) => Some(Stop::ChannelBroken),
-        };
+        let stop = self.catch_up().or_else(|| self.check_rest());
         if let Some(stop) = stop {
             self.end_for_good(stop);
             while self.cell.phase != Phase::Over {
@@ -223,6 +220,33 @@ impl Watch<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the cell can go on.
+    fn check_rest(&mut self) -> Option<Stop> {
+        match (self.settle_interrupt(), self.cell.takes_requests()) {
+            (Err(error), _) => Some(Stop::Internal(error.to_string())),
+            (Ok(()), true) => self.cell.measure(Instant::now()),
+            (Ok(()), false) => Some(Stop::ChannelBroken),
+        }
+    }
+
+    /// Reads what the broker has to report of the execution. The limits of the cell, in which
+    /// processes may go on, are checked meanwhile.
+    fn catch_up(&mut self) -> Option<Stop> {
+        let until = Instant::now() + CATCH_UP_DEADLINE;
+        self.cell.broker.as_mut()?.ask_mark();
+        while self.cell.broker.as_ref().is_some_and(CellBroker::is_behind) && Instant::now() < until
+        {
+            let next = self.cell.wakes_before(until);
+            if let Some(broker) = &mut self.cell.broker {
+                broker.wait(next, self.observer);
+            }
+            if let Some(stop) = self.cell.measure_if_due() {
+                return Some(stop);
+            }
+        }
+        None
     }
 
     /// Waits for init's answer, before which it has sent the signal of an interrupt. A later signal
@@ -333,11 +357,8 @@ impl Watch<'_, '_> {
             sys::text::drop_text_pages();
         }
         if let Some(broker) = &mut self.cell.broker {
-            match self.cell.phase {
-                // The rest is read when the broker ends as well.
-                Phase::Over => broker.read(self.observer),
-                _ => broker.catch_up(self.observer),
-            }
+            // The rest is read when the broker ends as well.
+            broker.read(self.observer);
             self.execution.network = Some(broker.take_log());
         }
         if let Some(observer) = self.observer {
