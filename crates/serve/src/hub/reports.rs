@@ -318,16 +318,6 @@ impl Hub {
         }
     }
 
-    /// Ends a context that did not come about; its calls fail.
-    pub(super) fn end_failed(&mut self, link: LinkId, failure: &Failure) {
-        let session = self.sessions.get_mut(&link);
-        let callers = session.map(super::Session::take_callers);
-        self.end_whole(link, Code::Failed, "");
-        for caller in callers.into_iter().flatten() {
-            self.fail(&caller, failure.clone());
-        }
-    }
-
     fn file_report(&mut self, link: LinkId, id: u64, answer: &RawValue) {
         let Some(session) = self.sessions.get_mut(&link) else {
             return;

@@ -1,5 +1,8 @@
 //! A cell as the front end sees it: what it serves, and the work that waits for it.
 
+mod ends;
+mod stops;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -13,7 +16,7 @@ use super::suspend::Suspension;
 use super::{Action, ClientId, Hub, LinkId};
 use record::Template;
 
-use crate::protocol::{CallId, Code, Deleted, Failure, Notice, Start, State};
+use crate::protocol::{CallId, Start};
 
 /// How long a supervisor may take to make a cell.
 const OPENING: Duration = Duration::from_secs(120);
@@ -410,208 +413,6 @@ impl Hub {
             self.actions.push_back(Action::Order(link, json_of(&order)));
             return;
         }
-    }
-
-    /// Cancels an execution: its cell ends.
-    pub(super) fn cancel_execution(&mut self, link: LinkId, execution: u64) {
-        let order = json_of(&Order::Cancel { execution });
-        self.urge(link, order, Duration::ZERO);
-    }
-
-    /// Interrupts an execution, whose code gets `grace` to end by itself. If it is over meanwhile,
-    /// this has no effect, also not on the next execution.
-    pub(super) fn interrupt_execution(&mut self, link: LinkId, execution: u64, grace: Duration) {
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX).max(1);
-        let order = json_of(&Order::Interrupt {
-            execution,
-            grace_ms,
-        });
-        self.urge(link, order, grace);
-    }
-
-    /// Stops the replay that goes on in a session, if one does: what is executed again gets `grace`
-    /// to end by itself. Returns whether there was one.
-    pub(super) fn stop_replay(&mut self, link: LinkId, grace: Duration) -> bool {
-        let (id, wakes) = match self.replay(link) {
-            Some(Doing::Wake { id }) => (id, true),
-            Some(Doing::Restore { id, .. } | Doing::Resume { id }) => (id, false),
-            _ => return false,
-        };
-        if wakes {
-            // Its checkpoint has the state, and nothing else is lost with the new cell.
-            let failure = Failure::new(Code::Cancelled, "the replay was interrupted");
-            self.give_up_resuming(link, &failure);
-            return true;
-        }
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.urge(link, json_of(&Order::Stop { id, grace_ms }), grace);
-        true
-    }
-
-    /// The current work of a session, if it is a replay.
-    fn replay(&self, link: LinkId) -> Option<Doing> {
-        let session = self.sessions.get(&link)?;
-        let Kind::Context(key) = &session.kind else {
-            return None;
-        };
-        self.contexts.get(key).filter(|context| context.replays)?;
-        session.current.as_ref().map(|current| current.doing)
-    }
-
-    /// Stops a replay that no call waits for any more.
-    pub(super) fn stop_unwanted_replay(&mut self, link: LinkId) {
-        let is_wanted = (self.sessions.get(&link)).is_some_and(|session| {
-            let current = session.current.as_ref();
-            let callers = current.map(|current| &current.caller).into_iter();
-            let mut callers = callers.chain(session.waiting.iter().map(|job| &job.caller));
-            callers.any(Option::is_some)
-        });
-        if !is_wanted && matches!(self.replay(link), Some(Doing::Wake { .. })) {
-            self.stop_replay(link, Duration::ZERO);
-        }
-    }
-
-    /// Sends an order that takes effect at once, and expects the answer of what goes on
-    /// within `grace` and a little.
-    pub(super) fn urge(&mut self, link: LinkId, order: String, grace: Duration) {
-        if let Some(session) = self.sessions.get_mut(&link) {
-            session.deadline = Some(self.now + grace + ENDING);
-            self.actions.push_back(Action::Order(link, order));
-        }
-    }
-
-    /// The client of this call has gone.
-    pub(super) fn abandon(&mut self, link: LinkId, caller: &Caller) {
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return;
-        };
-        if session.is_run() {
-            return self.end_session(link);
-        }
-        if let Some(execution) = session.executing(caller) {
-            return self.interrupt_execution(link, execution, super::contexts::GRACE);
-        }
-        if (session.current.as_ref()).is_some_and(|current| current.caller.as_ref() == Some(caller))
-        {
-            self.stop_replay(link, super::contexts::GRACE);
-            return;
-        }
-        // The answer to a creation stays: without a client it has no effect.
-        let is_other = |job: &Job| job.caller.as_ref() != Some(caller);
-        let before = session.waiting.len();
-        session
-            .waiting
-            .retain(|job| is_other(job) || matches!(job.work, Work::Greet));
-        if session.waiting.len() < before {
-            session.processes.forget(caller);
-            self.stop_unwanted_replay(link);
-        }
-    }
-
-    /// Ends a cell whose work is done or has nobody to be done for.
-    pub(super) fn end_session(&mut self, link: LinkId) {
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return;
-        };
-        if session.ending {
-            return;
-        }
-        session.ending = true;
-        self.end_guests(link);
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return;
-        };
-        match session.phase {
-            Phase::Active => {}
-            // That has been ordered already.
-            Phase::Leaving => return,
-            Phase::Suspended | Phase::Waiting => return self.link_gone(link, ""),
-        }
-        session.deadline = Some(self.now + ENDING);
-        self.actions
-            .push_back(Action::Order(link, json_of(&Order::End)));
-        self.actions.push_back(Action::End(link));
-    }
-
-    /// Ends a cell whose work is not done; its calls fail.
-    pub(super) fn end_whole(&mut self, link: LinkId, code: Code, why: &str) {
-        let Some(session) = self.sessions.get_mut(&link) else {
-            return;
-        };
-        let callers = session.take_callers();
-        let in_context = matches!(session.kind, Kind::Context(_));
-        if let Kind::Context(key) = &session.kind
-            && self
-                .contexts
-                .get(key)
-                .is_some_and(|context| context.link == link)
-        {
-            self.contexts.remove(key);
-        }
-        self.end_session(link);
-        for caller in callers {
-            let failure = Failure::new(code, why);
-            let failure = match in_context {
-                true => failure.with_state(State::Lost, why),
-                false => failure,
-            };
-            self.fail(&caller, failure);
-        }
-    }
-
-    /// The connection to a supervisor has ended, and its cell with it.
-    pub fn link_gone(&mut self, link: LinkId, why: &str) {
-        if self.is_left(link, why) {
-            return;
-        }
-        self.end_guests(link);
-        let Some(mut session) = self.sessions.remove(&link) else {
-            return;
-        };
-        self.leave_cell(link, session.cell_of);
-        let held = session.suspension.iter().map(|held| held.number);
-        let checkpoints: Vec<u64> = session.checkpoints.keys().copied().chain(held).collect();
-        for number in checkpoints {
-            self.remove_checkpoint(number);
-        }
-        let why = session.why.take().unwrap_or_else(|| why.to_owned());
-        let callers = session.take_callers();
-        if let Kind::Warm(index) = session.kind
-            && !session.ending
-        {
-            self.warm_failed(index, &why);
-        }
-        if let Kind::Context(key) = &session.kind
-            && let Some(context) = self.contexts.get(key)
-            && context.link == link
-        {
-            let owner = context.owner;
-            self.contexts.remove(key);
-            self.tell_end(owner, &key.name, &why);
-        }
-        let in_context = matches!(session.kind, Kind::Context(_));
-        for caller in callers {
-            let failure = Failure::new(Code::Lost, format!("the cell is gone: {why}"));
-            let failure = match in_context {
-                true => failure.with_state(State::Lost, why.clone()),
-                false => failure,
-            };
-            self.fail(&caller, failure);
-        }
-        let deleters = session.deleted_by.iter().map(|(caller, _)| caller.client);
-        let deleters: Vec<ClientId> = deleters.collect();
-        for (client, call) in session.watches.into_values() {
-            if !deleters.contains(&client) {
-                let why = why.clone();
-                self.tell(client, Some(&call), &json_of(&Notice::WatchEnded { why }));
-            }
-        }
-        let processes = std::mem::take(&mut session.processes);
-        self.end_processes(processes, &why);
-        for (caller, deleted) in session.deleted_by {
-            self.answer(&caller, &Deleted { deleted });
-        }
-        self.settle();
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod branches;
 mod calls;
+mod contexts;
 mod guests;
 mod model;
+mod pool;
 mod processes;
 mod replay;
 mod suspend;
