@@ -8,8 +8,12 @@ use std::process::{Command, Output};
 
 use cell::doctor::{Check, Report, SCHEMA, Status};
 
+use self::skip::skip;
+
 mod filtered;
 mod repaired;
+#[path = "../support/skip.rs"]
+mod skip;
 
 /// Every check, in order.
 const NAMES: [&str; 35] = [
@@ -208,7 +212,7 @@ fn available(tool: &str) -> bool {
         .iter()
         .any(|directory| Path::new(directory).join(tool).exists());
     if !found {
-        eprintln!("skip: there is no {tool} here");
+        skip(format_args!("there is no {tool} here"));
     }
     found
 }

@@ -3,6 +3,7 @@
 
 use std::process::Output;
 
+use super::skip::skip;
 use super::{Findings, Program, available, is_root, run};
 
 /// The commands that a hint gives.
@@ -52,8 +53,7 @@ fn the_command_of_a_hint_is_enough() {
     let program = Program::new();
     let exec = ["exec", "--", "true"];
     if !program.behind("", &exec).status.success() {
-        eprintln!("skip: no cell works in a user namespace here");
-        return;
+        return skip("no cell works in a user namespace here");
     }
     for (worse, command) in HOSTS {
         let hint = hint_of(&program.behind(worse, &exec));
@@ -74,8 +74,7 @@ fn the_command_of_a_hint_is_enough() {
 #[test]
 fn root_without_other_ids_is_told_how_to_get_some() {
     if !is_root() || !available("unshare") {
-        eprintln!("skip: only root can make such a user namespace");
-        return;
+        return skip("only root can make such a user namespace");
     }
     let program = Program::new();
     let exec = [program.path(), "exec", "--", "true"];

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::skip::skip;
 use cell::drivers::frames::{Code, Displayed, Frame, FrameReader, Request, Work};
 use cell::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
 use record::bytes::RawText;
@@ -66,11 +67,10 @@ pub(crate) fn python_with(packages: &[&str]) -> Option<Bench> {
     if missing.is_empty() {
         return Some(bench);
     }
-    let test = thread::current().name().unwrap_or_default().to_owned();
     let interpreter = bench.interpreter.display();
-    eprintln!(
-        "skipped: {test}: {interpreter} has no {missing:?}; CELLBLOCK_TEST_PYTHON_DATA may name one that has"
-    );
+    skip(format_args!(
+        "{interpreter} has no {missing:?}; CELLBLOCK_TEST_PYTHON_DATA may name one that has"
+    ));
     None
 }
 
@@ -105,10 +105,10 @@ fn bench(driver: &'static Driver, named: Option<PathBuf>) -> Option<Bench> {
     };
     let Some(interpreter) = named.or_else(usual) else {
         let looked = driver.interpreters.join(", ");
-        eprintln!(
-            "skipped: no {} on this host (looked for {looked})",
+        skip(format_args!(
+            "no {} on this host (looked for {looked})",
             driver.name
-        );
+        ));
         return None;
     };
     let directory = tempfile::tempdir().unwrap();

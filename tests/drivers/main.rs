@@ -18,5 +18,7 @@ mod pools;
 mod python;
 mod r;
 mod rich;
+#[path = "../support/skip.rs"]
+mod skip;
 mod typescript;
 mod units;

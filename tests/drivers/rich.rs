@@ -8,6 +8,7 @@ use record::json::Form;
 use serde_json::{Value, json};
 
 use crate::harness::{Bench, finish, parsed, python, python_with};
+use crate::skip::skip;
 
 /// The forms of each result, without text.
 fn forms(results: &[ResultItem]) -> Vec<Vec<&str>> {
@@ -156,8 +157,7 @@ C()",
 fn ipythons_objects_are_there_without_ipython() {
     let Some(python) = python() else { return };
     if python.plain("import IPython").status.success() {
-        eprintln!("skipped: this Python has IPython");
-        return;
+        return skip("this Python has IPython");
     }
     python.write("page.html", "<i>");
     let run = python.quiet("from IPython.display import *
@@ -389,8 +389,7 @@ fn tracebacks_of_groups_chains_and_syntax_are_pythons() {
     }
     let has_groups = python.plain("ExceptionGroup").status.success();
     if !has_groups {
-        eprintln!("skipped: exception groups, which this Python has not");
-        return;
+        return skip("this Python has no exception groups");
     }
     let run = python.run(
         "class R:\n    def __repr__(self): raise KeyboardInterrupt\ndef f():\n    display(R())

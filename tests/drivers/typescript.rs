@@ -2,6 +2,7 @@
 //! `typescript` can take types out.
 
 use crate::harness::{Bench, other};
+use crate::skip::skip;
 
 /// A bench; `None`, and a word about it, where nothing takes types out. Then
 /// the error must say what would.
@@ -16,7 +17,7 @@ fn typescript() -> Option<Bench> {
         message.contains("22.13 and later") && message.contains("JavaScript"),
         "{run:?}"
     );
-    eprintln!("skipped: {message}");
+    skip(message);
     None
 }
 

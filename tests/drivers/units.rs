@@ -1,6 +1,7 @@
 //! The drivers' own tests, by the means of their languages. Java has none: its driver
 //! is one file that only JShell can run.
 
+use crate::skip::skip;
 use std::path::Path;
 use std::process::Command;
 
@@ -14,8 +15,7 @@ fn passes(program: &str, arguments: &[&str]) {
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/drivers"))
         .output();
     let Ok(output) = run else {
-        eprintln!("skipped: no {program} on this host");
-        return;
+        return skip(format_args!("no {program} on this host"));
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(

@@ -6,3 +6,5 @@
 mod client;
 mod results;
 mod sessions;
+#[path = "../support/skip.rs"]
+mod skip;

@@ -5,6 +5,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::client::Client;
+use crate::skip::skip;
 
 fn modern(version: &str) -> Value {
     json!({
@@ -103,8 +104,7 @@ fn a_fork_goes_on_from_the_state() {
             error.contains("ptrace") || error.contains("trac"),
             "{error}"
         );
-        eprintln!("skipped: a fork goes on from the state: {error}");
-        return;
+        return skip(format_args!("a fork goes on from the state: {error}"));
     }
     for branch in branches {
         let id = branch["context_id"].as_str().unwrap();

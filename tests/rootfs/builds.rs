@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::calls::{Ended, Place};
+use crate::skip::skip;
 
 const RECIPE: &str = r#"
 name = "tiny"
@@ -55,11 +56,11 @@ fn obstacle() -> Option<String> {
     (!reached).then(|| "deb.debian.org is not reached".to_owned())
 }
 
-/// Says that `test` is skipped when nothing can be built here.
-fn can_build(test: &str) -> bool {
+/// Whether something can be built here.
+fn can_build() -> bool {
     match obstacle() {
         Some(why) => {
-            eprintln!("skipped {test}: {why}");
+            skip(why);
             false
         }
         None => true,
@@ -104,7 +105,7 @@ const GOOD: &str = "read -r line </motd && [ \"$line\" = 'made in the tree' ] &&
 
 #[test]
 fn a_recipe_builds_the_same_tree_twice() {
-    if !can_build("a_recipe_builds_the_same_tree_twice") {
+    if !can_build() {
         return;
     }
     let place = Place::new();
@@ -145,7 +146,7 @@ fn a_recipe_builds_the_same_tree_twice() {
 
 #[test]
 fn added_packages_share_what_they_are_added_to() {
-    if !can_build("added_packages_share_what_they_are_added_to") {
+    if !can_build() {
         return;
     }
     let place = Place::new();
@@ -184,7 +185,7 @@ fn added_packages_share_what_they_are_added_to() {
 
 #[test]
 fn a_failing_smoke_test_keeps_a_rootfs_out() {
-    if !can_build("a_failing_smoke_test_keeps_a_rootfs_out") {
+    if !can_build() {
         return;
     }
     let place = Place::new();
@@ -197,7 +198,7 @@ fn a_failing_smoke_test_keeps_a_rootfs_out() {
 
 #[test]
 fn an_interrupt_leaves_nothing() {
-    if !can_build("an_interrupt_leaves_nothing") {
+    if !can_build() {
         return;
     }
     let place = Place::new();
@@ -217,7 +218,7 @@ fn an_interrupt_leaves_nothing() {
 
 #[test]
 fn two_builds_at_once_get_the_same() {
-    if !can_build("two_builds_at_once_get_the_same") {
+    if !can_build() {
         return;
     }
     let place = Place::new();
@@ -241,7 +242,7 @@ fn two_builds_at_once_get_the_same() {
 
 #[test]
 fn a_dry_run_says_what_it_would_fetch_and_makes_nothing() {
-    if !can_build("a_dry_run_says_what_it_would_fetch_and_makes_nothing") {
+    if !can_build() {
         return;
     }
     let place = Place::new();
@@ -262,8 +263,7 @@ fn a_dry_run_says_what_it_would_fetch_and_makes_nothing() {
 #[test]
 fn a_lost_network_is_one_error_with_a_way_out() {
     if !Path::new("/usr/bin/apt-get").exists() {
-        eprintln!("skipped a_lost_network_is_one_error_with_a_way_out: no apt-get");
-        return;
+        return skip("no apt-get");
     }
     let place = Place::new();
     let folder = recipe(&place, GOOD);
@@ -346,8 +346,7 @@ fn redirecting(location: Option<String>) -> (u16, Arc<AtomicUsize>) {
 fn a_build_reaches_its_registries_and_no_other_host() {
     const HELPER: &str = "/usr/lib/apt/apt-helper";
     if !Path::new(HELPER).exists() {
-        eprintln!("skipped a_build_reaches_its_registries_and_no_other_host: no apt-helper");
-        return;
+        return skip("no apt-helper");
     }
     let (other, others) = redirecting(None);
     let (registry, asked) = redirecting(Some(format!("http://127.0.0.1:{other}/x.tgz")));

@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 
 use super::calls::{Ended, Place};
 use super::image::Layer;
+use crate::skip::skip;
 
 /// An import in progress. It runs only where nothing else does (SCHED_IDLE, sched(7)), so it does
 /// not come to its end on a busy host while this process waits for a processor.
@@ -113,8 +114,7 @@ fn one_name_is_imported_once_at_a_time() {
 #[test]
 fn a_full_disk_is_one_clear_error() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: only root can mount a small file system");
-        return;
+        return skip("only root can mount a small file system");
     }
     let place = Place::new();
     let rootfs = Layer::new()

@@ -8,3 +8,5 @@ mod image;
 mod imports;
 mod lifecycle;
 mod schema;
+#[path = "../support/skip.rs"]
+mod skip;

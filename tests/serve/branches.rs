@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server, descendants, until};
+use crate::skip::skip;
 
 /// State of several kinds, and a file.
 const STATE: &str = "
@@ -34,8 +35,7 @@ fn carried(line: Value) -> Option<Value> {
     let skips = text.contains("does not allow the process to be traced")
         || text.contains("whose registers are known");
     assert!(skips && !can_trace(), "{line}");
-    let thread = std::thread::current();
-    eprintln!("skip: {}: {text}", thread.name().unwrap_or_default());
+    skip(text);
     None
 }
 

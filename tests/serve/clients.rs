@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Server, descendants, until};
 use crate::http_client::{Http, read};
+use crate::skip::skip;
 
 /// The connections that are open at once.
 const MANY: usize = 2000;
@@ -269,7 +270,7 @@ fn allow_descriptors(count: usize) -> Result<(), String> {
 #[test]
 fn two_thousand_connections_of_any_door_leave_room() {
     if let Err(why) = allow_descriptors(MANY + 1000) {
-        return eprintln!("skip: two_thousand_connections_of_any_door_leave_room: {why}");
+        return skip(why);
     }
     let most = (MANY + 100).to_string();
     let server = Server::start_http(&["--http-connections", &most]);

@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server, cellblock, executable, patience, until};
+use crate::skip::skip;
 
 #[test]
 fn a_wrong_line_is_explained_and_the_connection_goes_on() {
@@ -117,8 +118,7 @@ fn only_the_servers_user_may_connect() {
         .mode();
     assert_eq!(mode & 0o777, 0o600);
     if !nix::unistd::Uid::effective().is_root() {
-        println!("skip: another uid: only root can become one");
-        return;
+        return skip("another uid: only root can become one");
     }
     // The mode keeps others out already: without it, the credentials do.
     let open = |mode: u32| {

@@ -13,6 +13,7 @@ use sys::terminal::{Size, open_peer};
 
 use crate::harness::{executable, patience, until};
 use crate::shell::Shell;
+use crate::skip::skip;
 
 /// A context that is deleted in the end.
 struct Context {
@@ -141,9 +142,7 @@ fn signals_are_passed_and_its_end_is_the_commands() {
 #[test]
 fn a_terminal_is_passed_with_its_size_and_gets_its_settings_back() {
     if Command::new("setsid").arg("true").status().is_err() {
-        return eprintln!(
-            "skip: a_terminal_is_passed_with_its_size_and_gets_its_settings_back: no setsid(1)"
-        );
+        return skip("no setsid(1)");
     }
     let context = Context::new();
     let mut screen = File::options()

@@ -8,6 +8,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server, until};
+use crate::skip::skip;
 
 /// One way for something to get from one cell to another.
 struct Channel {
@@ -238,7 +239,7 @@ fn has_everything() -> bool {
         .output();
     let is_there = found.is_ok_and(|output| output.status.success());
     if !is_there {
-        println!("skip: leaks: /usr/bin/python3 with ctypes is not there");
+        skip("/usr/bin/python3 with ctypes is not there");
     }
     is_there
 }
@@ -289,7 +290,7 @@ fn join_session_keyring() -> bool {
     let joined = unsafe { libc::syscall(libc::SYS_keyctl, JOIN, 0_usize) };
     if joined == -1 {
         let error = std::io::Error::last_os_error();
-        println!("skip: leaks: no session keyring can be made here: {error}");
+        skip(format_args!("no session keyring can be made here: {error}"));
     }
     joined != -1
 }

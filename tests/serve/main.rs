@@ -24,4 +24,6 @@ mod replay;
 mod shared;
 mod shell;
 mod signals;
+#[path = "../support/skip.rs"]
+mod skip;
 mod tokens;

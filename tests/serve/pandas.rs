@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server, cellblock, until};
+use crate::skip::skip;
 
 const ROOTFS: &str = "python-data";
 const OPTIONS: &[&str] = &[
@@ -52,8 +53,7 @@ fn bytes(client: &mut Client, name: &str) -> u64 {
 #[test]
 fn contexts_with_pandas_are_forked_rewound_and_suspended() {
     if let Some(reason) = missing() {
-        eprintln!("skip: contexts_with_pandas_are_forked_rewound_and_suspended: {reason}");
-        return;
+        return skip(reason);
     }
     let server = Server::start_on(ROOTFS, OPTIONS);
     let mut client = server.connect();

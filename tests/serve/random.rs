@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server, children, descendants, until};
+use crate::skip::skip;
 
 const STEPS: usize = 40;
 const MOST_CONTEXTS: usize = 4;
@@ -252,7 +253,7 @@ fn play(seed: u64, options: &[&str]) {
     if let Some(why) = refusal(&server) {
         let skips = why.contains("to be traced") || why.contains("whose registers are known");
         assert!(skips, "{why}");
-        return eprintln!("skip: contexts_are_as_a_model_says: {why}");
+        return skip(why);
     }
     let client = server.connect();
     let mut world = World {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server, cellblock, descendants, until};
+use crate::skip::skip;
 
 /// Code in a language that increments a variable `x`, keeps it in a file, and shows both.
 struct Language {
@@ -77,14 +78,8 @@ fn create(client: &mut Client, language: &str, name: &str) -> Option<Value> {
     }
     let why = made["error"]["message"].as_str().unwrap_or_default();
     assert!(why.contains("find the interpreter"), "{made}");
-    skip(language, why);
+    skip(format_args!("{language}: {why}"));
     None
-}
-
-fn skip(language: &str, why: &str) {
-    let thread = std::thread::current();
-    let name = thread.name().unwrap_or_default();
-    eprintln!("skip: {name} in {language}: {why}");
 }
 
 fn stdout(executed: &Value) -> &str {
@@ -114,7 +109,7 @@ fn replays(language: &Language) {
         let executed = client.run_in("a", code);
         let why = executed["record"]["error"]["message"].as_str();
         if let Some(why) = why.filter(|why| why.contains("22.13 and later")) {
-            return skip(language.name, why);
+            return skip(format_args!("{}: {why}", language.name));
         }
     }
     assert_eq!(look(language, &mut client, "a", seen), ("12 2\n", "kept"));
@@ -287,7 +282,7 @@ fn where_nothing_can_be_traced_the_refusal_names_replay() {
     let free = Server::start(&[]);
     let made = create(&mut free.connect());
     if let Some(why) = made["error"]["message"].as_str() {
-        return eprintln!("skip: control of where_nothing_can_be_traced: {why}");
+        return skip(format_args!("the control: {why}"));
     }
     assert_eq!(made["result"]["branches"][0]["state"], "restored", "{made}");
 }

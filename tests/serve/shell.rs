@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::harness::{cellblock, until};
+use crate::skip::skip;
 
 pub(crate) struct Shell(tempfile::TempDir);
 
@@ -125,7 +126,7 @@ fn a_context_is_forked_taken_back_and_suspended() {
         let skips = said.contains("to be traced") || said.contains("whose registers are known");
         assert!(skips, "{said}");
         shell.context(&["delete", id]);
-        return eprintln!("skip: a_context_is_forked_taken_back_and_suspended: {said}");
+        return skip(said);
     }
     let number = String::from_utf8(made.stdout).unwrap();
     assert!(number.trim().parse::<u64>().is_ok(), "{number}");

@@ -28,6 +28,9 @@ pub mod report;
 mod request;
 mod resolve;
 pub mod rules;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 mod socket;
 pub mod synthetic;
 mod terminate;

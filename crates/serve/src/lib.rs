@@ -24,6 +24,9 @@ pub mod net;
 pub mod protocol;
 mod settings;
 mod shares;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 mod store;
 
 pub use hub::{Action, ClientId, Hub, LinkId, Metrics, Party};

@@ -151,6 +151,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::skip::skip;
 
     #[test]
     fn the_directory_is_private_and_goes_with_all_that_is_in_it() {
@@ -204,8 +205,7 @@ mod tests {
     #[test]
     fn what_another_user_has_left_stays() {
         if !Uid::effective().is_root() {
-            eprintln!("skip: what_another_user_has_left_stays: needs root");
-            return;
+            return skip("only root can leave what is another user's");
         }
         let base = tempfile::tempdir().unwrap();
         let left = base.path().join("cellblock-checkpoints-left");

@@ -26,6 +26,9 @@ pub mod random;
 pub mod route;
 pub mod seccomp;
 pub mod shared;
+#[cfg(test)]
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
 pub mod survivor;
 pub mod sysinfo;
 pub mod terminal;

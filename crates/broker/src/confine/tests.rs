@@ -17,6 +17,7 @@ use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, sendto, socket};
 
 use super::{calls, files};
+use crate::skip::skip;
 
 fn in_thread(work: impl FnOnce() + Send + 'static) {
     thread::spawn(work).join().unwrap();
@@ -85,8 +86,7 @@ fn the_filter_closes_ways_around_the_rules_for_ports() {
 #[test]
 fn landlock_leaves_directories_and_ports() {
     if sys::landlock::abi() == 0 {
-        println!("skip: landlock_leaves_directories_and_ports: no Landlock");
-        return;
+        return skip("no Landlock");
     }
     let dir = tempfile::tempdir().unwrap();
     let (hosts, other) = (dir.path().join("etc/hosts"), dir.path().join("other/x"));
@@ -149,8 +149,7 @@ fn no_core_dump_has_what_the_broker_holds() {
         child.core_dumped()
     };
     if !leaves_a_dump("none") {
-        println!("skip: no_core_dump_has_what_the_broker_holds: this host dumps no cores");
-        return;
+        return skip("this host dumps no cores");
     }
     for layer in ["dumpable", "limit", "all"] {
         assert!(!leaves_a_dump(layer), "{layer}");

@@ -1,11 +1,16 @@
 //! What tests of launches need.
 
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
+
 use std::error::Error;
 use std::io;
 use std::panic;
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork, write};
+
+pub(crate) use self::skip::skip;
 
 /// Runs `test` in a copy of this process that has one thread, as a launch needs it.
 pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {

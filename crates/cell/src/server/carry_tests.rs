@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::Spawner;
 use super::tests::{Front, Tested, spawner, text};
-use crate::launch::tests::alone;
+use crate::launch::tests::{alone, skip};
 
 /// State of many kinds, and files.
 const STATE: &str = "
@@ -81,8 +81,7 @@ fn is_skipped(error: &dyn std::error::Error) -> bool {
     let skips = text.contains("does not allow the process to be traced")
         || text.contains("whose registers are known");
     if skips {
-        let thread = std::thread::current();
-        eprintln!("skip: {}: {text}", thread.name().unwrap_or_default());
+        skip(text);
     }
     skips
 }

@@ -6,4 +6,6 @@ mod hostile;
 mod images;
 mod refusals;
 mod siblings;
+#[path = "../../../../tests/support/skip.rs"]
+mod skip;
 mod state;

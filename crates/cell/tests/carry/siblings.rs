@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
+use super::skip::skip;
 use cell::carry::{Base, Extent, Failure, Identity, Image, Refusal, Subject, put, take};
 use cell::plan::seccomp::{Unheld, precompiled};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -70,8 +71,7 @@ fn template(count: usize, is_confined: bool) -> Option<Siblings> {
     let python = std::env::var_os("CELLBLOCK_TEST_PYTHON_DATA")
         .map_or_else(|| PathBuf::from("/usr/bin/python3"), PathBuf::from);
     if let Some(reason) = obstacle(&python) {
-        let test = std::thread::current().name().unwrap_or_default().to_owned();
-        eprintln!("skip: {test}: {reason}");
+        skip(reason);
         return None;
     }
     let directory = tempfile::tempdir().unwrap();

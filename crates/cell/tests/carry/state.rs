@@ -5,6 +5,7 @@ use std::rc::Rc;
 use cell::carry::{Base, Extent};
 
 use super::siblings::{Sibling, Siblings, memory, siblings};
+use super::skip::skip;
 
 /// Code with state of many kinds.
 const STATE: &str = "
@@ -59,10 +60,7 @@ fn numpy_arrays_continue() {
     let Some(mut all) = siblings(2) else { return };
     let (mut a, mut b) = all.pair();
     if a.eval("numpy is None") == "True" {
-        eprintln!(
-            "skip: numpy_arrays_continue: python has no numpy; CELLBLOCK_TEST_PYTHON_DATA may name one that has"
-        );
-        return;
+        return skip("python has no numpy; CELLBLOCK_TEST_PYTHON_DATA may name one that has");
     }
     a.exec("small = numpy.arange(1000); large = numpy.ones(1 << 20); large[5] = 3");
     b.become_like(&a);
@@ -186,8 +184,7 @@ fn pages_that_are_still_the_templates_are_not_compared() {
         return;
     };
     let Some(base) = base.filter(|base| !base.watched().is_empty()) else {
-        eprintln!("skip: pages_that_are_still_the_templates_are_not_compared: Linux 6.7");
-        return;
+        return skip("the kernel tracks no writes: Linux 6.7");
     };
     let one: u64 = a.eval("one").parse().unwrap();
     let run = sys::memory::Span::new(one, one + (1 << 20));

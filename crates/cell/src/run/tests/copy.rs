@@ -14,7 +14,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use crate::child::{Content, Filter};
 use crate::drivers::find;
 use crate::drivers::frames::{Code, Request as DriverRequest, Work};
-use crate::launch::tests::alone;
+use crate::launch::tests::{alone, skip};
 use crate::launch::{Launch, Role};
 use crate::plan::Plan;
 use crate::probe::HostFacts;
@@ -154,18 +154,18 @@ fn run(cell: &mut Cell<'_>, execution: u64, code: &str) -> Tested<String> {
 }
 
 /// Whether the host has what these tests need.
-fn is_possible(name: &str) -> bool {
+fn is_possible() -> bool {
     let python = find("python").map_or(&[][..], |driver| driver.interpreters);
     let found = python.iter().any(|path| Path::new(path).exists());
     if !found {
-        eprintln!("skip: {name}: no Python on this host");
+        skip("no Python on this host");
     }
     found
 }
 
 #[test]
 fn copies_run_code_and_keep_state_apart() {
-    if !is_possible("copies_run_code_and_keep_state_apart") {
+    if !is_possible() {
         return;
     }
     alone(|| {
@@ -225,7 +225,7 @@ const UNSEEN: (Step, Option<usize>) = (Step::Supervise, None);
 #[test]
 fn a_copy_without_landlock_is_refused() {
     const ZERO: &str = "open('/dev/zero', 'wb'); print('open')";
-    if !is_possible("a_copy_without_landlock_is_refused") {
+    if !is_possible() {
         return;
     }
     alone(|| {
@@ -251,7 +251,7 @@ fn a_copy_without_landlock_is_refused() {
 fn a_copy_without_no_new_privs_is_refused() {
     const STATUS: &str =
         "print(open('/proc/self/status').read().partition('NoNewPrivs:\\t')[2][:1])";
-    if !is_possible("a_copy_without_no_new_privs_is_refused") {
+    if !is_possible() {
         return;
     }
     alone(|| {
@@ -276,8 +276,7 @@ fn a_copy_without_no_new_privs_is_refused() {
 
 #[test]
 fn a_copy_with_other_limits_or_in_another_cgroup_is_refused() {
-    const NAME: &str = "a_copy_with_other_limits_or_in_another_cgroup_is_refused";
-    if !is_possible(NAME) {
+    if !is_possible() {
         return;
     }
     alone(|| {
@@ -286,7 +285,7 @@ fn a_copy_with_other_limits_or_in_another_cgroup_is_refused() {
         let of = cell.template();
         is_refused(&bench, of, &[(Step::Rlimits, None)], "RLIMIT_")?;
         if bench.launch()?.cgroup.is_none() {
-            eprintln!("skip: the cgroup of {NAME}: cells have none on this host");
+            skip("the cgroup: cells have none on this host");
             return Ok(());
         }
         is_refused(&bench, of, &[(Step::Cgroup, None)], "cgroup")
@@ -295,7 +294,7 @@ fn a_copy_with_other_limits_or_in_another_cgroup_is_refused() {
 
 #[test]
 fn a_copy_that_lacks_a_layer_is_refused() {
-    if !is_possible("a_copy_that_lacks_a_layer_is_refused") {
+    if !is_possible() {
         return;
     }
     alone(|| {
@@ -327,7 +326,7 @@ fn a_copy_that_lacks_a_layer_is_refused() {
 /// A copy's init has no id that may enter every directory of root's.
 #[test]
 fn a_copy_has_what_is_bound_from_a_directory_of_the_callers_own() {
-    if !is_possible("a_copy_has_what_is_bound_from_a_directory_of_the_callers_own") {
+    if !is_possible() {
         return;
     }
     alone(|| {
@@ -407,7 +406,7 @@ fn facts(text: &str) -> BTreeMap<&str, &str> {
 
 #[test]
 fn a_copy_has_every_layer_of_a_cold_cell() {
-    if !is_possible("a_copy_has_every_layer_of_a_cold_cell") {
+    if !is_possible() {
         return;
     }
     alone(|| {

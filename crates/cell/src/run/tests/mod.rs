@@ -18,7 +18,7 @@ use nix::sys::stat::{Mode, fstat};
 use super::{fallback_warning, hold_limits, resolve_on};
 use crate::child::Content;
 use crate::drivers::frames::{Code, Request as DriverRequest, Work};
-use crate::launch::tests::alone;
+use crate::launch::tests::{alone, skip};
 use crate::launch::{Launch, Role};
 use crate::plan::{Fallback, Plan};
 use crate::probe::HostFacts;
@@ -303,7 +303,7 @@ fn a_dropped_cell_leaves_no_process_and_no_cgroup() {
         assert_eq!(sys::process::reap(false), Err(Errno::ECHILD));
         match directory {
             Some(directory) => assert!(!directory.exists(), "{}", directory.display()),
-            None => eprintln!("skip: no cgroup on this host"),
+            None => skip("no cgroup on this host"),
         }
         Ok(())
     });
