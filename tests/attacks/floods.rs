@@ -231,7 +231,11 @@ fn everything_and_events(stage: &Stage) -> Check {
 /// Parsed, the first result alone would take about 500 MB.
 fn amplified(stage: &Stage) -> Check {
     let code = with_frames(stage, include_str!("floods/amplified.py"));
-    let run = stage.python(&code).run()?.ended(Outcome::Ok)?;
+    let run = stage
+        .python(&code)
+        .limit("wall", &stage.duration(30_000))
+        .run()?
+        .ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), "sent\n");
     are_dropped(&run)?;
     let first = &run.json["results"][0]["formats"]["a/0"];
@@ -249,6 +253,7 @@ fn results_as_asked(stage: &Stage) -> Check {
     let run = stage
         .python(&code)
         .limit("results", "64M")
+        .limit("wall", &stage.duration(30_000))
         .run()?
         .ended(Outcome::Ok)?;
     assert_eq!(run.record.results.len(), 2);

@@ -241,6 +241,7 @@ fn memory_that_changes(stage: &Stage) -> Check {
     let run = stage
         .probe("system-info/changing", [])
         .limit("wall", &stage.duration(30_000))
+        .limit("cpu-time", &stage.duration(30_000))
         .run()?
         .ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), "None\n");

@@ -21,6 +21,12 @@ pub(crate) fn patience() -> Duration {
     Duration::from_secs(60) * factor
 }
 
+/// The time of an execution for `--wall`: the default one, which is too short for Java on an
+/// emulated machine, as many times as `patience` says.
+pub(crate) fn wall() -> String {
+    format!("{}s", patience().as_secs() / 2)
+}
+
 /// The executable under test: in a virtual machine it is not where it was built.
 pub(crate) fn executable() -> OsString {
     let given = std::env::var_os("CELLBLOCK_BIN");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Server, cellblock, descendants, until};
+use crate::harness::{Client, Server, cellblock, descendants, until, wall};
 use crate::skip::skip;
 
 /// Code in a language that increments a variable `x`, keeps it in a file, and shows both.
@@ -99,7 +99,7 @@ fn look<'v>(
 
 fn replays(language: &Language) {
     // Without a memory cgroup, Node's and Java's reservations need this much.
-    let server = Server::start_untraced(&["--memory", "2G"]);
+    let server = Server::start_untraced(&["--memory", "2G", "--wall", &wall()]);
     let mut client = server.connect();
     let Some(_) = create(&mut client, language.name, "a") else {
         return;

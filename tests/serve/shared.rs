@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Server, lives, until};
+use crate::harness::{Client, Server, lives, until, wall};
 use crate::skip::skip;
 
 /// Creates a context in the cell of another one.
@@ -64,7 +64,7 @@ fn contexts_of_one_cell_share_files_and_processes() {
 
 #[test]
 fn every_language_of_the_rootfs_has_a_place() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--wall", &wall()]);
     let mut client = server.connect();
     client.ask("context.create", json!({"request": {}, "context": "a"}));
     let write = json!({"context": "a", "path": "f", "content": "here"});
