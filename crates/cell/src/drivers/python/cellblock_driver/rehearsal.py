@@ -1,9 +1,10 @@
-"""Finds the memory that a program mostly writes to, so that a copy of a template has it
-for itself before it gets a program: the first write to each page that is shared costs as
-much as thousands of instructions, and Python writes to whatever it looks at.
+"""Finds the memory that a program mostly uses, so that a copy of a template has it ready
+before it gets a program: the first write to each page that is shared costs as much as
+thousands of instructions, and Python writes to whatever it looks at. A fork has no page of
+a file mapped either, so that each first use of a library's code is a page fault as well.
 
-A fork of the template executes a few programs; what it has written to is learnt from
-pagemap (proc_pid_pagemap(5)). Copies have the same layout.
+A fork of the template executes a few programs; what it has used is learnt from pagemap
+(proc_pid_pagemap(5)). Copies have the same layout.
 
 Before that the template's memory is put into huge pages, where the kernel has some: forks
 share each as one, and not as 512 pages that a fork and its end deal with one by one. What a
@@ -14,16 +15,18 @@ import builtins
 import ctypes
 import os
 import sys
-from _struct import iter_unpack, pack
+from _struct import Struct, iter_unpack
 
 from . import protocol, results
 from .ending import Ending
 from .source import Source
 
 PAGE, HUGE_PAGE = os.sysconf("SC_PAGE_SIZE"), 2 << 20
-COLLAPSE, POPULATE_WRITE = 25, 23  # of madvise(2), since Linux 6.1 and 5.14
+COLLAPSE = 25  # of madvise(2), since Linux 6.1
+POPULATE_READ, POPULATE_WRITE = 22, 23  # likewise, since 5.14
 ARENA = 1 << 20  # what Python's allocator maps at once
 RESERVED = 64  # arenas
+PIECE = Struct("=QQi")  # an address, a length and an advice
 PRESENT, OF_A_FILE, EXCLUSIVE = 1 << 63, 1 << 61, 1 << 56  # bits of an entry of pagemap
 # What is executed for a module that is loaded.
 PROGRAMS = {
@@ -65,13 +68,13 @@ class Stage(protocol.Channel):
         return True
 
 
-def advise(ranges, advice):
-    """Advises the kernel about ranges of memory, each its address and length. What it
-    refuses is not needed."""
+def advise(pieces):
+    """Advises the kernel about pieces of memory, each an address, a length and the advice.
+    What it refuses is not needed."""
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    for address, length in ranges:
-        madvise(address, length, advice)
+    for piece in pieces:
+        madvise(*piece)
 
 
 def reserve():
@@ -87,31 +90,34 @@ def reserve():
 
 def collapse():
     """Puts writable memory into huge pages."""
-    for first, last in writable_areas():
+    for first, last in areas("rw"):
         begin = -(-first // HUGE_PAGE) * HUGE_PAGE
         places = range(begin, last - HUGE_PAGE + 1, HUGE_PAGE)
-        advise([(place, HUGE_PAGE) for place in places], COLLAPSE)
+        advise((place, HUGE_PAGE, COLLAPSE) for place in places)
 
 
 def learn():
-    """The ranges of memory that the programs write to, each its address and length."""
+    """What to advise the kernel in a copy, by what the programs write to and which files they
+    read in memory."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            areas = writable_areas()
+            known = areas("rw")
             rehearse()
             Ending([]).is_plain()
+            pieces = [(*piece, POPULATE_WRITE) for piece in used(known, is_written)]
+            pieces += [(*piece, POPULATE_READ) for piece in used(areas("r-"), is_mapped)]
             with open(writes, "wb") as file:
-                for found in written(areas):
-                    file.write(pack("=2Q", *found))
+                for piece in pieces:
+                    file.write(PIECE.pack(*piece))
         finally:
             os._exit(0)
     os.close(writes)
     with open(reads, "rb") as file:
         learnt = file.read()
     os.waitpid(child, 0)
-    return list(iter_unpack("=2Q", learnt[: len(learnt) // 16 * 16]))
+    return list(PIECE.iter_unpack(learnt[: len(learnt) // PIECE.size * PIECE.size]))
 
 
 def rehearse():
@@ -129,29 +135,38 @@ def rehearse():
     protocol.channel = None
 
 
-def writable_areas():
-    """The private memory that can be written to, as first and last address."""
-    areas = []
+def areas(access):
+    """The private memory with this access, as first and last address."""
+    found = []
     with open("/proc/self/maps") as file:
         for line in file:
             where, mode = line.split()[:2]
-            if mode.startswith("rw") and mode.endswith("p"):
-                areas.append([int(address, 16) for address in where.split("-")])
-    return areas
+            if mode.startswith(access) and mode.endswith("p"):
+                found.append([int(address, 16) for address in where.split("-")])
+    return found
 
 
-def written(areas):
-    """The ranges in these that this process has for itself."""
+def is_written(entry):
+    """Whether this process has a page of anonymous memory for itself."""
+    return entry & PRESENT and entry & EXCLUSIVE and not entry & OF_A_FILE
+
+
+def is_mapped(entry):
+    """Whether this process has a page of a file in its page tables."""
+    return entry & PRESENT and entry & OF_A_FILE
+
+
+def used(areas, is_used):
+    """The pieces of these areas with such pages, each its address and length."""
     with open("/proc/self/pagemap", "rb", buffering=0) as file:
         for first, last in areas:
             file.seek(first // PAGE * 8)
             entries = file.read((last - first) // PAGE * 8)
             begin = None
             for index, (entry,) in enumerate(iter_unpack("=Q", entries)):
-                is_own = entry & PRESENT and entry & EXCLUSIVE and not entry & OF_A_FILE
-                if is_own and begin is None:
+                if is_used(entry) and begin is None:
                     begin = index
-                elif not is_own and begin is not None:
+                elif not is_used(entry) and begin is not None:
                     yield first + begin * PAGE, (index - begin) * PAGE
                     begin = None
             if begin is not None:

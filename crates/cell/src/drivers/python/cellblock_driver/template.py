@@ -116,11 +116,11 @@ def serve(number, names, load):
     immortal.immortalise()
     gc.freeze()
     rehearsal.collapse()
-    touched = rehearsal.learn()
+    pieces = rehearsal.learn()
     control.send(b"ready")
     while True:
         fields, descriptors = receive(control)
-        if fork(fields, descriptors, touched):
+        if fork(fields, descriptors, pieces):
             control.detach()
             return
         for descriptor in descriptors:
@@ -149,7 +149,7 @@ def receive(control):
     return protocol.fields(body), descriptors
 
 
-def fork(fields, descriptors, touched):
+def fork(fields, descriptors, pieces):
     """Forks a copy; true in it. The process in between leaves it to the cell's init."""
     talk = descriptors[STREAMS]
     calls = Calls(fields, descriptors)
@@ -167,7 +167,7 @@ def fork(fields, descriptors, touched):
             finally:
                 if copy != 0:
                     os._exit(0 if copy > 0 else 1)
-            return become(fields, calls, talk, touched)
+            return become(fields, calls, talk, pieces)
     except OSError as error:
         os.write(talk, b"failed -1 %d" % error.errno)
         return False
@@ -175,7 +175,7 @@ def fork(fields, descriptors, touched):
     return False
 
 
-def become(fields, calls, talk, touched):
+def become(fields, calls, talk, pieces):
     """The life of a copy until it is confined."""
     try:
         until = time.monotonic() + PATIENCE
@@ -194,8 +194,8 @@ def become(fields, calls, talk, touched):
         calls.make(0, entered)
         renew(fields)
         if "awaited" not in fields:
-            # Copies the pages that programs mostly write to.
-            rehearsal.advise(touched, rehearsal.POPULATE_WRITE)
+            # Copies the pages that programs mostly write to, and maps those that they read.
+            rehearsal.advise(pieces)
         result = calls.make(entered, len(calls.lines))
         os.write(talk, b"locked %d" % result)
         if os.read(talk, 16) != b"park":
