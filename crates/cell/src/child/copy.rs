@@ -1,9 +1,9 @@
 //! The init of a cell whose program is forked from a template, ahead of need.
 //!
-//! Init sets the cell up as for any program, up to where it would start it, and hands
-//! the supervisor what the program's process needs to enter: the namespaces, and the
-//! Landlock rules. The template then forks that process into the cell's pid namespace,
-//! where it becomes init's child, and it confines itself (`supervise/copy.rs`).
+//! Init first hands the supervisor the pid namespace. The template forks the program's process
+//! into it, where it becomes init's child, while init sets the cell up as for any program, up to
+//! where it would start it. Then init hands over what that process needs to enter, the other
+//! namespaces and the Landlock rules, and the process confines itself (`supervise/copy/mod.rs`).
 
 use std::os::fd::OwnedFd;
 
@@ -21,7 +21,18 @@ use super::{Prepared, Role, landlock};
 use crate::plan::Namespace;
 use record::error::Step;
 
-/// Waits for the program to be forked into the cell.
+/// Has the template fork the program's process while the cell is set up.
+pub(super) fn begin_fork(role: Role, report: &Reporter<'_>) -> Result<(), Fail> {
+    match role {
+        Role::Copy { .. } => {
+            let namespaces = open_namespaces(&[Namespace::Pid])?;
+            report.prepared(&[], named(&namespaces))
+        }
+        Role::Program | Role::Template => Ok(()),
+    }
+}
+
+/// Waits for the program that the template has forked into the cell.
 ///
 /// # Errors
 /// A step that failed; EPIPE when the supervisor gives the cell up.
@@ -34,11 +45,8 @@ pub(super) fn await_program<'a>(
     let namespaces = open_namespaces(&cell.plan.namespaces)?;
     let ruleset = landlock::restrict_apart(cell.plan, report)?;
     let signals = block_signals()?;
-    let namespaces = namespaces
-        .iter()
-        .map(|(kind, fd)| (FdRole::Namespace(*kind), fd));
     let theirs = ruleset.iter().map(|fd| (FdRole::Ruleset, fd));
-    report.prepared(scratch, namespaces.chain(theirs))?;
+    report.prepared(scratch, named(&namespaces).chain(theirs))?;
     let mut init = Init::new(cell, signals, Some(adopt(report)?));
     init.ruleset = ruleset;
     Ok(init)
@@ -52,6 +60,10 @@ pub(super) fn namespaces_for_copies(
         Role::Template => open_namespaces(&[Namespace::User, Namespace::Pid]),
         Role::Program | Role::Copy { .. } => Ok(Vec::new()),
     }
+}
+
+fn named(namespaces: &[(Namespace, OwnedFd)]) -> impl Iterator<Item = (FdRole, &OwnedFd)> {
+    (namespaces.iter()).map(|(kind, fd)| (FdRole::Namespace(*kind), fd))
 }
 
 fn open_namespaces(kinds: &[Namespace]) -> Result<Vec<(Namespace, OwnedFd)>, Fail> {

@@ -1,4 +1,6 @@
-//! A request to a template for a copy of itself.
+//! Requests to a template for a copy of itself, and to the copy
+//! (`python/cellblock_driver/template.py`), in the form that [`super::frames`] describes, without
+//! its length.
 
 /// The argument behind which a shim finds the modules to load as a template.
 pub const TEMPLATE: &str = "template";
@@ -27,9 +29,22 @@ pub enum Argument {
     Filter(Vec<u8>),
 }
 
-/// What a template is asked for; the first descriptors that come with it are the copy's
-/// own, the next is the socket on which it talks to its supervisor, and the next its pid
-/// namespace (`python/cellblock_driver/template.py`).
+/// What a template is asked for. The descriptors that come with it are the socket on which the copy
+/// talks to its supervisor, and the pid namespace in which it is forked.
+pub fn fork_request() -> Vec<u8> {
+    let mut message = Vec::new();
+    let watch = [libc::SYS_userfaultfd, sys::watched::FLAGS.into()];
+    let watch = watch.map(|number| number.to_string()).join(" ");
+    add(
+        &mut message,
+        "setns",
+        libc::SYS_setns.to_string().as_bytes(),
+    );
+    add(&mut message, "watch", watch.as_bytes());
+    message
+}
+
+/// What a copy is asked for; the first descriptors that come with it become its own.
 #[derive(Clone, Debug, Default)]
 pub struct CopyRequest {
     /// What the copy does, in this order.
@@ -42,22 +57,18 @@ pub struct CopyRequest {
     pub environment: Vec<Vec<u8>>,
 }
 
+fn add(message: &mut Vec<u8>, key: &str, value: &[u8]) {
+    message.extend([b'b', key.len() as u8]);
+    message.extend((value.len() as u32).to_be_bytes());
+    message.extend(key.as_bytes());
+    message.extend(value);
+}
+
 impl CopyRequest {
-    /// The message, in the form that [`super::frames`] describes, without its length.
+    /// The message.
     pub fn encode(&self) -> Vec<u8> {
         let mut message = Vec::new();
-        let mut add = |key: &str, value: &[u8]| {
-            message.extend([b'b', key.len() as u8]);
-            message.extend((value.len() as u32).to_be_bytes());
-            message.extend(key.as_bytes());
-            message.extend(value);
-        };
-        add("setns", libc::SYS_setns.to_string().as_bytes());
-        let watch = [libc::SYS_userfaultfd, sys::watched::FLAGS.into()];
-        add(
-            "watch",
-            watch.map(|number| number.to_string()).join(" ").as_bytes(),
-        );
+        let mut add = |key: &str, value: &[u8]| add(&mut message, key, value);
         add("entered", self.entered.to_string().as_bytes());
         if self.is_awaited {
             add("awaited", b"1");

@@ -58,9 +58,10 @@ pub(crate) enum Message {
         /// Whether these are the last ones.
         is_last: bool,
     },
-    /// A copy's cell is set up, and its program is to be forked into it.
+    /// A copy's cell is there, so that its program can be forked into it; a second time, it is set
+    /// up.
     Prepared {
-        /// The descriptors that the supervisor and the template need.
+        /// The descriptors that the supervisor, the template and the copy need.
         fds: Vec<(Role, OwnedFd)>,
     },
     /// A step failed.

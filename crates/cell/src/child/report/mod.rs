@@ -3,7 +3,9 @@
 //! ```text
 //!   supervisor                              init
 //!   ----------                              ----
-//!   clone3                          ──────► tether, network, host name, binds opened
+//!   clone3                          ──────► tether
+//!   has a template fork a process   ◄────── PREPARED {role} + pid namespace, in a copy's cell
+//!                                           network, host name, binds opened
 //!   write uid_map, gid_map
 //!   GO                              ──────► (waits for it) ids, mounts
 //!   starts the broker               ◄────── SOCKETS {role of each descriptor} + descriptors
@@ -13,7 +15,8 @@
 //!   PROGRAM + parcel, stdin         ──────► files, vfork and exec of the program
 //!      … or STAY + parcel           ──────► files; processes are started later
 //!      … or, in a copy's cell,     ◄────── PREPARED {role of each descriptor} + descriptors
-//!   has a template fork the program
+//!   has the process confined that a
+//!   template has forked into the cell
 //!   ADOPT {pid}                     ──────► goes on as its parent
 //!   watches the descriptors         ◄────── STARTED {role of each descriptor} + descriptors
 //!      … or puts it into words      ◄────── FAILED  {step, call, errno, item}

@@ -132,7 +132,7 @@ impl<'a> Reporter<'a> {
         Ok(())
     }
 
-    /// The cell of a copy is set up.
+    /// A copy's cell is there, or it is set up.
     pub(in crate::child) fn prepared<'f>(
         &self,
         scratch: &'f [OwnedFd],

@@ -197,6 +197,31 @@ fn copies_run_code_and_keep_state_apart() {
     });
 }
 
+#[test]
+fn a_template_outlives_cells_whose_set_up_fails() {
+    const TIMES: usize = 20;
+    if !is_possible() {
+        return;
+    }
+    alone(|| {
+        let bench = Bench::new()?;
+        let template = template(bench.plan.for_template(&[]))?;
+        let mut plan = (*bench.plan).clone();
+        plan.hostname = "x".repeat(100);
+        let mut failing = Bench::new()?;
+        failing.plan = Rc::new(plan);
+        // The template forks while these fail, and its answer finds nobody.
+        for _ in 0..TIMES {
+            let error = failing.copy(template.template()).err();
+            let error = error.ok_or("the host name was accepted")?.to_string();
+            assert!(error.contains("host name"), "{error}");
+        }
+        let mut copy = bench.copy(template.template())?;
+        assert_eq!(run(&mut copy, 1, "print(7)")?, "7\n");
+        Ok(())
+    });
+}
+
 /// A copy that leaves these steps out, and is whole otherwise, is refused with a message that names
 /// what it lacks; without the check, it is handed over.
 fn is_refused(

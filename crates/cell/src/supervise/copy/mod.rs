@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   supervisor            cell's init           template              copy
-//!   launch          ────► sets the cell up
+//!   launch          ────►
+//!                   ◄──── PREPARED {pid namespace}
+//!   request {fds}   ──────────────────────────► forks twice   ──────► hello, watch {fd}
+//!                         sets the cell up                            becomes init's child
 //!                   ◄──── PREPARED {fds}
-//!   request {fds, calls} ─────────────────────► forks twice   ──────► init's child
-//!                   ◄──────────────────────────────────────────────── hello, watch {fd}
-//!   limits, cgroup  ────────────────────────────────────────────────► go
-//!                                                                     enters, confines itself
+//!   limits, cgroup; request {fds, calls} ───────────────────────────► enters, confines itself
 //!                   ◄──────────────────────────────────────────────── locked
 //!   takes the filter's listener ────────────────────────────────────► park
 //!   looks at it from outside                                          waits for a request
@@ -19,17 +19,13 @@
 //! template.
 
 use std::fs;
-use std::io::IoSlice;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, send, sendmsg, socketpair,
-};
 use nix::unistd::Pid;
 
 use super::Denials;
@@ -38,7 +34,7 @@ use super::watch::{Phase, SETUP_DEADLINE};
 use crate::child::Filter;
 use crate::child::command::Command;
 use crate::child::report::Role as FdRole;
-use crate::drivers::template::CopyRequest;
+use crate::drivers::template::fork_request;
 use crate::launch::{Launch, Namespaces, Role, Running, wait_for};
 use crate::plan::{Namespace, Plan};
 use record::Start;
@@ -50,14 +46,13 @@ use sys::watched::Watched;
 
 mod calls;
 mod lockdown;
+mod talk;
 mod template;
 
 use calls::{Calls, Places};
 use lockdown::Expected;
+use talk::Talk;
 pub(crate) use template::TemplateCell;
-
-/// How long each word of a copy may take.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A template, as a supervisor of copies knows it.
 #[derive(Clone, Debug)]
@@ -127,9 +122,18 @@ impl<'a> Cell<'a> {
             ..start
         };
         let mut cell = Self::start(start, denials, cancel)?;
+        // The template forks while init sets the cell up.
+        let talk = template.fork(&cell.await_prepared()?)?;
         let prepared = cell.await_prepared()?;
         let plan = Rc::clone(&cell.plan);
-        let parked = template.copy(&mut cell.running, &plan, filter, &prepared, is_awaited)?;
+        let parked = template.confine(
+            talk,
+            &mut cell.running,
+            &plan,
+            filter,
+            &prepared,
+            is_awaited,
+        )?;
         if !cell.order(Command::Adopt(parked.pid)) {
             return Err(gone("the cell's init"));
         }
@@ -177,9 +181,22 @@ impl Template {
         [self.control.as_fd(), user.as_fd(), pid.as_fd()]
     }
 
-    /// Has a copy forked into a cell that is set up, and confined there.
-    fn copy(
+    /// Has a copy forked in this pid namespace.
+    fn fork(&self, prepared: &[(FdRole, OwnedFd)]) -> Result<Talk> {
+        let is_pid = |(role, _): &&(FdRole, OwnedFd)| *role == FdRole::Namespace(Namespace::Pid);
+        let Some((_, pid_namespace)) = prepared.iter().find(is_pid) else {
+            return Err(gone("the cell's init"));
+        };
+        let (talk, theirs) = Talk::open()?;
+        let fds = [theirs.as_raw_fd(), pid_namespace.as_raw_fd()];
+        talk::send(self.control.as_fd(), &fork_request(), &fds)?;
+        Ok(talk)
+    }
+
+    /// Has the copy enter its cell, which is set up, and confine itself there.
+    fn confine(
         &self,
+        mut talk: Talk,
         cell: &mut Running,
         plan: &Plan,
         filter: Option<&Filter>,
@@ -188,14 +205,7 @@ impl Template {
     ) -> Result<Parked> {
         let own = own_descriptors(cell)?;
         let namespaces = namespaces(prepared)?;
-        let (ours, theirs) = socketpair(
-            AddressFamily::Unix,
-            SockType::SeqPacket,
-            None,
-            SockFlag::SOCK_CLOEXEC,
-        )
-        .map_err(failed("socketpair"))?;
-        let (fds, places) = places(&own, &theirs, &namespaces, prepared);
+        let (fds, places) = places(&own, &namespaces, prepared);
         if plan.landlock.is_some() != places.ruleset.is_some() {
             return Err(gone("landlock"));
         }
@@ -204,16 +214,8 @@ impl Template {
         let calls = LEFT_OUT.with_borrow(|left_out| calls.without(left_out));
         let (mut request, steps) = calls.request(plan);
         request.is_awaited = is_awaited;
-        self.send(&request, &fds)?;
-        // The copy has the only other end.
-        drop(theirs);
-        let talk = Talk {
-            socket: ours,
-            steps,
-        };
-        let pid = talk.hear("hello")?;
+        let (pid, copy) = talk.greeting()?;
         let pid = u8::try_from(pid).map_err(|_| gone("a copy of the template"))?;
-        let copy = only_child(cell.init.pid)?;
         let pidfd = pidfd_open(copy).map_err(failed("pidfd_open"))?;
         if let Some(cgroup) = &cell.cgroup
             && !is_left_out(Step::Cgroup)
@@ -232,7 +234,7 @@ impl Template {
             (self.watched.iter()).try_for_each(|span| watched.add(*span))?;
             Ok(watched)
         });
-        talk.say("go")?;
+        talk.request(&request, steps, &fds)?;
         let number = talk.hear("locked")?;
         let listens = filter.is_some_and(|filter| filter.notify);
         let listener = listens
@@ -256,6 +258,9 @@ impl Template {
             scratch: &scratch,
             cgroup: cell.cgroup.as_ref(),
         };
+        if only_child(cell.init.pid)? != copy {
+            return Err(gone("a copy of the template"));
+        }
         if !is_left_out(Step::Supervise) {
             expected.verify(copy)?;
         }
@@ -265,49 +270,18 @@ impl Template {
             watched: watched.ok(),
         })
     }
-
-    /// Sends the request.
-    fn send(&self, request: &CopyRequest, fds: &[RawFd]) -> Result<()> {
-        let bytes = request.encode();
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let sent = sendmsg::<()>(
-                self.control.as_raw_fd(),
-                &[IoSlice::new(&bytes)],
-                &[ControlMessage::ScmRights(fds)],
-                MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
-                None,
-            );
-            match sent {
-                Ok(_) => return Ok(()),
-                Err(Errno::EINTR) => {}
-                // The template has not taken the requests before this one.
-                Err(Errno::EAGAIN) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(errno) => return Err(failed("sendmsg")(errno).on("template")),
-            }
-        }
-    }
 }
 
 /// The descriptors that go with a request, and their places.
 fn places(
     own: &[OwnedFd],
-    talk: &OwnedFd,
     namespaces: &[(Namespace, OwnedFd)],
     prepared: &[(FdRole, OwnedFd)],
 ) -> (Vec<RawFd>, Places) {
     let mut fds: Vec<RawFd> = own.iter().map(|fd| fd.as_raw_fd()).collect();
-    fds.push(talk.as_raw_fd());
-    let is_pid = |kind: &Namespace| *kind == Namespace::Pid;
-    let of = |wanted: bool| {
-        let chosen = (namespaces.iter()).filter(move |(kind, _)| is_pid(kind) == wanted);
-        chosen.map(|(_, fd)| fd.as_raw_fd())
-    };
-    fds.extend(of(true));
     let first = fds.len();
-    fds.extend(of(false));
+    let others = (namespaces.iter()).filter(|(kind, _)| *kind != Namespace::Pid);
+    fds.extend(others.map(|(_, fd)| fd.as_raw_fd()));
     let mut places = Places {
         own: own.len(),
         namespaces: first..fds.len(),
@@ -373,66 +347,4 @@ fn bind_to_cpus(copy: Pid, cpus: &[usize]) -> Result<()> {
     let set = (cpus.iter()).try_for_each(|cpu| chosen.set(*cpu));
     set.and_then(|()| sched_setaffinity(copy, &chosen))
         .map_err(|e| SetupError::os(Step::Rlimits, "sched_setaffinity", e))
-}
-
-/// The conversation with a copy, which runs trusted code so far.
-struct Talk {
-    socket: OwnedFd,
-    /// The step of each call that it makes.
-    steps: Vec<Step>,
-}
-
-impl Talk {
-    fn say(&self, word: &str) -> Result<()> {
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        send(self.socket.as_raw_fd(), word.as_bytes(), flags)
-            .map(drop)
-            .map_err(failed("send"))
-    }
-
-    /// The number that the copy says after `word`.
-    fn hear(&self, word: &str) -> Result<i32> {
-        let said = self.next()?;
-        let mut words = said.split_ascii_whitespace();
-        let (first, second, third) = (words.next(), words.next(), words.next());
-        let number = |word: Option<&str>| word.and_then(|word| word.parse::<i32>().ok());
-        match (first, number(second), number(third)) {
-            (Some(first), Some(number), None) if first == word => Ok(number),
-            (Some("failed"), Some(place), Some(errno)) => {
-                let step = usize::try_from(place).ok();
-                let step = step.and_then(|place| self.steps.get(place)).copied();
-                let step = step.unwrap_or(Step::Fork);
-                let message = format!(
-                    "a copy of the template could not {}: {}",
-                    step.doing(),
-                    Errno::from_raw(errno).desc()
-                );
-                Err(SetupError::new(step, message))
-            }
-            _ => Err(gone("a copy of the template")),
-        }
-    }
-
-    /// Waits until the copy has closed its end, the last of its descriptors to go.
-    fn end(&self) -> Result<()> {
-        match self.next()?.as_str() {
-            "" => Ok(()),
-            _ => Err(gone("a copy of the template")),
-        }
-    }
-
-    fn next(&self) -> Result<String> {
-        let mut buffer = [0; 64];
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if !wait_for(self.socket.as_fd(), deadline) {
-                return Err(gone("a copy of the template"));
-            }
-            match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => return Ok(String::from_utf8_lossy(&buffer[..length]).into_owned()),
-                Err(Errno::EAGAIN | Errno::EINTR) => {}
-                Err(errno) => return Err(failed("recv")(errno)),
-            }
-        }
-    }
 }

@@ -2,14 +2,14 @@
 
 The template never sees a program: it reads requests of the supervisor's, each a message
 with descriptors, and answers none of them. Each fork is made in the pid namespace of a
-cell that is otherwise set up, where the cell's init adopts it. It then makes the system
-calls that the supervisor asks for, by which it enters the cell's other namespaces and
+cell, where the cell's init adopts it, while init sets up the rest. It then gets a request
+of its own, with the system calls by which it enters the cell's other namespaces and
 confines itself; the last one loads the filter. Copy and supervisor take turns:
 
     copy                                    supervisor
     hello
     watch: a userfaultfd, or -1     ──────► takes it; limits, cgroup
-                                    ◄────── go
+                                    ◄────── request {descriptors, calls}
     calls
     locked: result of the last call ──────► takes the filter's listener
                                     ◄────── park
@@ -31,7 +31,7 @@ from . import ending, immortal, protocol, rehearsal
 CLONE_NEWPID = 0x20000000
 EOPNOTSUPP = 95
 FREE = 16  # descriptors below this number are a copy's own
-STREAMS = 5  # the first ones of a request become a copy's 0, 1, …
+STREAMS = 5  # the first ones of a copy's request become its 0, 1, …
 LONGEST = 1 << 20  # bytes of a request
 MOST = 64  # descriptors of a request
 PATIENCE = 20  # seconds
@@ -51,6 +51,13 @@ class Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
 
 
+def system_call():
+    """syscall(2), for arguments of type c_long."""
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.restype = ctypes.c_long
+    return syscall
+
+
 class Calls:
     """System calls that a request asks for, as lines of text: the call's number, then
     its arguments. A letter before each says what it is: a number, the number of a
@@ -62,8 +69,7 @@ class Calls:
         self.buffers = [ctypes.create_string_buffer(b, len(b)) for b in fields.get("buffer", [])]
         self.descriptors = descriptors
         self.programs = []
-        self.syscall = ctypes.CDLL(None, use_errno=True).syscall
-        self.syscall.restype = ctypes.c_long
+        self.syscall = system_call()
 
     def make(self, first, last):
         """Makes those of these places; the result of the last one."""
@@ -151,12 +157,11 @@ def receive(control):
 
 def fork(fields, descriptors, pieces):
     """Forks a copy; true in it. The process in between leaves it to the cell's init."""
-    talk = descriptors[STREAMS]
-    calls = Calls(fields, descriptors)
-    pid_namespace = ctypes.c_long(descriptors[STREAMS + 1])
+    talk, pid_namespace = descriptors
+    syscall = system_call()
     setns = ctypes.c_long(int(fields["setns"][0]))
-    if calls.syscall(setns, pid_namespace, ctypes.c_long(CLONE_NEWPID)) == -1:
-        os.write(talk, b"failed -1 %d" % ctypes.get_errno())
+    if syscall(setns, ctypes.c_long(pid_namespace), ctypes.c_long(CLONE_NEWPID)) == -1:
+        refuse(talk, ctypes.get_errno())
         return False
     try:
         between = os.fork()
@@ -167,35 +172,40 @@ def fork(fields, descriptors, pieces):
             finally:
                 if copy != 0:
                     os._exit(0 if copy > 0 else 1)
-            return become(fields, calls, talk, pieces)
+            return become(fields, talk, pieces)
     except OSError as error:
-        os.write(talk, b"failed -1 %d" % error.errno)
+        refuse(talk, error.errno)
         return False
     os.waitpid(between, 0)
     return False
 
 
-def become(fields, calls, talk, pieces):
+def refuse(talk, number):
+    """Says why there is no copy, unless the supervisor has given the cell up."""
+    try:
+        os.write(talk, b"failed -1 %d" % number)
+    except OSError:
+        pass
+
+
+def become(fields, talk, pieces):
     """The life of a copy until it is confined."""
     try:
-        until = time.monotonic() + PATIENCE
-        while os.getppid() != 1:
-            if time.monotonic() > until:
-                os._exit(1)
-            time.sleep(0.0002)
         os.write(talk, b"hello %d" % os.getpid())
         # By this the supervisor has the kernel watch which pages stay the template's.
-        number, flags = fields["watch"][0].split()
-        watch = calls.syscall(ctypes.c_long(int(number)), ctypes.c_long(int(flags)))
-        os.write(talk, b"watch %d" % watch)
-        if os.read(talk, 16) != b"go":
-            os._exit(1)
+        watch = [ctypes.c_long(int(number)) for number in fields["watch"][0].split()]
+        os.write(talk, b"watch %d" % system_call()(*watch))
+        supervisor = _socket.socket(fileno=talk)
+        fields, descriptors = receive(supervisor)
+        supervisor.detach()
+        calls = Calls(fields, descriptors)
         entered = int(fields["entered"][0])
         calls.make(0, entered)
         renew(fields)
         if "awaited" not in fields:
             # Copies the pages that programs mostly write to, and maps those that they read.
             rehearsal.advise(pieces)
+        await_adoption()
         result = calls.make(entered, len(calls.lines))
         os.write(talk, b"locked %d" % result)
         if os.read(talk, 16) != b"park":
@@ -210,6 +220,16 @@ def become(fields, calls, talk, pieces):
     os.closerange(talk + 1, CONTROL + 1)
     os.close(talk)
     return True
+
+
+def await_adoption():
+    """Waits until the process in between has ended, which takes the kernel some time, and the
+    cell's init is the parent."""
+    until = time.monotonic() + PATIENCE
+    while os.getppid() != 1:
+        if time.monotonic() > until:
+            os._exit(1)
+        time.sleep(0.0002)
 
 
 def await_end(status):
