@@ -133,18 +133,24 @@ impl fmt::Display for Footprint {
     }
 }
 
-/// What the descriptors of a process refer to, without what is different in each.
+/// Files of `/proc` that a supervisor keeps open after it has first read them, at most.
+const KEPT: usize = 12;
+
+/// What the descriptors of a process refer to, without what is different in each, and without
+/// the files that a supervisor keeps open, however many it has opened by now.
 fn descriptors(pid: u32) -> Vec<String> {
     let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else {
         return Vec::new();
     };
-    (open.flatten())
-        .map(|entry| {
-            let target = fs::read_link(entry.path()).unwrap_or_default();
-            let target = target.to_string_lossy();
-            target.chars().filter(|c| !c.is_ascii_digit()).collect()
-        })
-        .collect()
+    let targets = (open.flatten()).map(|entry| {
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.to_string_lossy();
+        target.chars().filter(|c| !c.is_ascii_digit()).collect()
+    });
+    let (figures, mut rest): (Vec<String>, Vec<String>) =
+        targets.partition(|target: &String| target.starts_with("/proc/"));
+    rest.extend(figures.into_iter().skip(KEPT));
+    rest
 }
 
 fn memory(pid: u32) -> u64 {

@@ -53,8 +53,13 @@ fn contexts_of_one_cell_share_files_and_processes() {
     // Processes of both see each other, within the limits of one cell.
     let started = json!({"context": "b", "argv": ["sleep", "1000"]});
     let pid = client.ask("process.start", started)["pid"].clone();
-    let found = client.run_in("a", &format!("print(open('/proc/{pid}/comm').read())"));
-    assert_eq!(stdout(&found), "sleep\n\n");
+    // `/proc` hides it until execve(2) has made it one that may be traced, which is shortly after
+    // init goes on.
+    let look = format!(
+        "import os, time\nwhile not os.path.exists('/proc/{pid}'): time.sleep(0.01)\n\
+         print(open('/proc/{pid}/comm').read())"
+    );
+    assert_eq!(stdout(&client.run_in("a", &look)), "sleep\n\n");
     client.ask("context.delete", json!({"context": "b"}));
     let gone =
         format!("import os, time\nwhile os.path.exists('/proc/{pid}'): time.sleep(0.01)\nprint(y)");
