@@ -11,8 +11,8 @@ const WARM_UP: usize = 3;
 /// Does the work once more; returns how long it took.
 pub(crate) type Ready = Box<dyn FnMut() -> Result<Duration>>;
 
-/// The times of each row in microseconds, of so many rounds. Between two rows there are `rest`
-/// milliseconds, in which servers refill. A row has a name, for its errors.
+/// Times each row once in each of `runs` rounds; the times are in microseconds. Before each row it
+/// waits for `rest` milliseconds, in which servers refill. `name` is for errors.
 pub(crate) fn time<R>(
     rows: Vec<(R, Ready)>,
     name: impl Fn(&R) -> &str,

@@ -320,7 +320,7 @@ fn what_is_wrong_with_a_recipe_is_named() {
     }
 }
 
-/// A server that counts its connections, and sends whoever asks to `location`.
+/// A server that counts its connections, and redirects each request to `location`.
 fn redirecting(location: Option<String>) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

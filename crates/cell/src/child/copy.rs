@@ -21,12 +21,13 @@ use super::{Prepared, Role, landlock};
 use crate::plan::Namespace;
 use record::error::Step;
 
-/// Has the template fork the program's process while the cell is set up.
-pub(super) fn begin_fork(role: Role, report: &Reporter<'_>) -> Result<(), Fail> {
+/// Hands over the pid namespace of a copy's cell, so that the template forks the program's process
+/// while init sets up the rest.
+pub(super) fn offer_pid_namespace(role: Role, report: &Reporter<'_>) -> Result<(), Fail> {
     match role {
         Role::Copy { .. } => {
             let namespaces = open_namespaces(&[Namespace::Pid])?;
-            report.prepared(&[], named(&namespaces))
+            report.prepared(&[], with_roles(&namespaces))
         }
         Role::Program | Role::Template => Ok(()),
     }
@@ -46,7 +47,7 @@ pub(super) fn await_program<'a>(
     let ruleset = landlock::restrict_apart(cell.plan, report)?;
     let signals = block_signals()?;
     let theirs = ruleset.iter().map(|fd| (FdRole::Ruleset, fd));
-    report.prepared(scratch, named(&namespaces).chain(theirs))?;
+    report.prepared(scratch, with_roles(&namespaces).chain(theirs))?;
     let mut init = Init::new(cell, signals, Some(adopt(report)?));
     init.ruleset = ruleset;
     Ok(init)
@@ -62,7 +63,7 @@ pub(super) fn namespaces_for_copies(
     }
 }
 
-fn named(namespaces: &[(Namespace, OwnedFd)]) -> impl Iterator<Item = (FdRole, &OwnedFd)> {
+fn with_roles(namespaces: &[(Namespace, OwnedFd)]) -> impl Iterator<Item = (FdRole, &OwnedFd)> {
     (namespaces.iter()).map(|(kind, fd)| (FdRole::Namespace(*kind), fd))
 }
 

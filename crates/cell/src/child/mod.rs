@@ -196,7 +196,7 @@ fn set_up<'a>(
     if until < Step::IdMap {
         return Ok(None);
     }
-    copy::begin_fork(cell.role, report)?;
+    copy::offer_pid_namespace(cell.role, report)?;
     let network = identity::begin_network(plan, report)?;
     identity::set_host_name(plan, report)?;
     let sources = mounts::open_sources(plan, content.binds, report)?;

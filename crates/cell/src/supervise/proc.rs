@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn children_are_found_whoever_had_the_number_of_their_parent_before() {
+    fn children_are_found_though_another_process_had_the_number_of_their_parent() {
         let start = || {
             std::process::Command::new("/bin/sh")
                 .args(["-c", "sleep 60 & wait"])

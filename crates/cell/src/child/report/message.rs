@@ -58,8 +58,8 @@ pub(crate) enum Message {
         /// Whether these are the last ones.
         is_last: bool,
     },
-    /// A copy's cell is there, so that its program can be forked into it; a second time, it is set
-    /// up.
+    /// The pid namespace of a copy's cell exists, so that the program can be forked into it. In a
+    /// second such message, the cell is set up.
     Prepared {
         /// The descriptors that the supervisor, the template and the copy need.
         fds: Vec<(Role, OwnedFd)>,

@@ -132,7 +132,7 @@ impl<'a> Reporter<'a> {
         Ok(())
     }
 
-    /// A copy's cell is there, or it is set up.
+    /// The pid namespace of a copy's cell exists or, in a second message, the cell is set up.
     pub(in crate::child) fn prepared<'f>(
         &self,
         scratch: &'f [OwnedFd],

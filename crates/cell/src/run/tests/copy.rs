@@ -210,7 +210,7 @@ fn a_template_outlives_cells_whose_set_up_fails() {
         plan.hostname = "x".repeat(100);
         let mut failing = Bench::new()?;
         failing.plan = Rc::new(plan);
-        // The template forks while these fail, and its answer finds nobody.
+        // The template forks while these cells fail, and nobody receives its answer.
         for _ in 0..TIMES {
             let error = failing.copy(template.template()).err();
             let error = error.ok_or("the host name was accepted")?.to_string();

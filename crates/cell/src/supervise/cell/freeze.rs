@@ -18,8 +18,9 @@ impl<'a> Cell<'a> {
     /// be looked at while nothing changes them. A process that waits in the kernel
     /// stops when that ends.
     ///
-    /// A program can have itself continued, by a timer that sends it SIGCONT. So whoever looks at
-    /// files reads no more than the size that they had, and trusts no second look.
+    /// A timer that sends SIGCONT can continue a program meanwhile. Code that looks at files
+    /// therefore reads no more of each than the size that it found, and does not rely on finding
+    /// the same a second time.
     ///
     /// # Errors
     /// Init does not answer, or the cell has exceeded a limit and is ending.

@@ -43,7 +43,7 @@ impl Talk {
         Ok((Self { socket, steps }, theirs))
     }
 
-    /// The copy's pid inside, by its own account, and outside.
+    /// The copy's pid in the cell, as its first message has it, and outside, from the kernel.
     pub(super) fn greeting(&self) -> Result<(i32, Pid)> {
         let (said, sender) = self.next()?;
         let pid = self.number(&said, "hello")?;
@@ -66,7 +66,7 @@ impl Talk {
         send(self.socket.as_fd(), word.as_bytes(), &[])
     }
 
-    /// The number that the copy says after `word`.
+    /// The number after `word` in the copy's next message.
     pub(super) fn hear(&self, word: &str) -> Result<i32> {
         self.number(&self.next()?.0, word)
     }
@@ -100,7 +100,7 @@ impl Talk {
         }
     }
 
-    /// What the copy says next, and who it is; nothing once its end is closed.
+    /// The copy's next message and its sender; an empty message once the copy's end is closed.
     fn next(&self) -> Result<(String, Option<UnixCredentials>)> {
         let mut buffer = [0; 64];
         let mut control = cmsg_space!(UnixCredentials);

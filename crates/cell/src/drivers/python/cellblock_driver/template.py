@@ -181,7 +181,7 @@ def fork(fields, descriptors, pieces):
 
 
 def refuse(talk, number):
-    """Says why there is no copy, unless the supervisor has given the cell up."""
+    """Tells the supervisor why there is no copy. It may have given the cell up."""
     try:
         os.write(talk, b"failed -1 %d" % number)
     except OSError:
