@@ -143,7 +143,7 @@ fn an_interrupt_ends_a_loop_of_short_commands() {
     });
 }
 
-/// Whoever ends the interpreter while nothing runs, the next answer says it.
+/// The next answer reports an interpreter that ended while nothing ran.
 #[test]
 fn an_interpreter_that_is_killed_while_it_rests_is_reported() {
     alone(|| {

@@ -306,7 +306,9 @@ fn two_contexts_share_nothing() {
         )?;
         assert_eq!(text(&apart, "stdout"), "False False\n");
         // They run at the same time.
-        one.begin(2, "import time; time.sleep(1000)", json!({}))?;
+        let endless = "import time; print('on', flush=True); time.sleep(1000)";
+        one.begin(2, endless, json!({"events": true}))?;
+        while one.report("event")?["event"]["event"] != "stdout" {}
         assert_eq!(text(&other.run(2, "print(2)")?, "stdout"), "2\n");
         one.order(json!({"cancel": {"execution": 2}}))?;
         assert_eq!(one.report("answer")?["state"], "lost");
