@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::getpgrp;
+use nix::unistd::{getpgrp, write};
 
 use super::process::fork_with;
 use super::wait_for;
@@ -124,13 +124,15 @@ impl Display {
         let pidfd = pidfd_open(forked?).map_err(|errno| failed("pidfd_open", errno))?;
         let relay = Relay {
             pidfd,
-            _socket: socket,
+            socket,
             terminal,
         };
         // Not before: the relay undoes it if this process is killed.
         let raw = relay.terminal.before.raw();
         raw.apply(relay.terminal.fd.as_fd())
             .map_err(|errno| failed("tcsetattr", errno))?;
+        // If the relay has been killed meanwhile, its end hangs up the cell's terminal.
+        let _ = write(&relay.socket, &[relay::BEGIN]);
         Ok(relay)
     }
 }
@@ -141,7 +143,7 @@ impl Display {
 pub(crate) struct Relay {
     pidfd: OwnedFd,
     /// The relay sees the supervisor's end when this is closed.
-    _socket: OwnedFd,
+    socket: OwnedFd,
     terminal: CallerTerminal,
 }
 

@@ -14,9 +14,13 @@ use sys::terminal::Size;
 /// Bytes that are carried at once.
 const CHUNK: usize = 4096;
 
+/// What the supervisor sends once the caller's terminal is in raw mode. Before that, the terminal
+/// would turn each newline of the program's into two bytes a second time.
+pub(super) const BEGIN: u8 = b'b';
+
 /// What the relay has open.
 pub(super) struct Ends<'a> {
-    /// Hangs up when the supervisor ends.
+    /// Brings [`BEGIN`], and hangs up when the supervisor ends.
     pub(super) supervisor: BorrowedFd<'a>,
     /// The caller's terminal.
     pub(super) terminal: BorrowedFd<'a>,
@@ -34,6 +38,9 @@ pub(super) fn run(ends: &Ends<'_>) {
 }
 
 fn carry(ends: &Ends<'_>) -> Result<(), Errno> {
+    if !has_begun(ends.supervisor)? {
+        return Ok(());
+    }
     let resized = SigSet::from_iter([Signal::SIGWINCH]);
     resized.thread_block()?;
     let resizes = SignalFd::with_flags(&resized, SfdFlags::SFD_NONBLOCK)?;
@@ -95,6 +102,17 @@ fn carry(ends: &Ends<'_>) -> Result<(), Errno> {
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }
+        }
+    }
+}
+
+/// Waits for [`BEGIN`]; returns false if the supervisor has ended instead.
+fn has_begun(supervisor: BorrowedFd<'_>) -> Result<bool, Errno> {
+    loop {
+        match read(supervisor, &mut [0]) {
+            Ok(count) => return Ok(count > 0),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
         }
     }
 }
