@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::Scenario;
+use crate::apart::skip;
 use crate::carries::everywhere;
 use crate::internet::{echo, serve};
 use crate::rig::{Rig, config, internet};
@@ -53,8 +54,7 @@ fn latency(connect: &dyn Fn() -> TcpStream) -> [Duration; 3] {
 
 fn all() {
     if std::env::var_os("BROKER_FIGURES").is_none() {
-        println!("skip: figures/all: without BROKER_FIGURES=1");
-        std::process::exit(crate::SKIPPED);
+        skip("without BROKER_FIGURES=1");
     }
     let internet = internet();
     serve("93.184.216.34:7000", |mut stream| {

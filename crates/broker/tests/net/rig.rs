@@ -13,14 +13,12 @@ use broker::report::{Closed, Mark, Ready, Reason, Refused, Report, Totals};
 use broker::{Config, Sockets, synthetic};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
+use crate::apart::skip;
 use crate::internet::{Inside, Internet, PATIENCE, PUBLIC, Resolver, datagrams, listening, query};
 
 /// The fake Internet, or the end of this scenario.
 pub(crate) fn internet() -> Internet {
-    Internet::new().unwrap_or_else(|reason| {
-        println!("skip: broker: {reason}");
-        std::process::exit(crate::SKIPPED);
-    })
+    Internet::new().unwrap_or_else(|reason| skip(&format!("a fake Internet: {reason}")))
 }
 
 /// A configuration that allows `hosts`, and reaches the fake Internet's public addresses
