@@ -262,20 +262,28 @@ mod tests {
 
     #[test]
     fn hostile_numbers_and_sizes_are_bounded() {
-        for y in [
-            json!([1e308, -1e308]),
-            json!([1e308, 1e308]),
-            json!([5e-324, 0]),
-            json!([u64::MAX, i64::MIN]),
-            json!(vec![json!([[[]]]); 10]),
-            json!({"dtype": "f8", "bdata": "AAAAAAAA8H8AAAAAAADwfw=="}),
-            json!({"dtype": "f8", "bdata": "!!"}),
-            json!({"dtype": "x", "bdata": {}}),
-            json!(["9999-99-99", "0000-00-00", "999999999999-01-01"]),
-            json!(vec![1; 100_000]),
+        for (traces, y) in [
+            (60, json!([1e308, -1e308])),
+            (60, json!([1e308, 1e308])),
+            (60, json!([5e-324, 0])),
+            (60, json!([u64::MAX, i64::MIN])),
+            (60, json!(vec![json!([[[]]]); 10])),
+            (
+                60,
+                json!({"dtype": "f8", "bdata": "AAAAAAAA8H8AAAAAAADwfw=="}),
+            ),
+            (60, json!({"dtype": "f8", "bdata": "!!"})),
+            (60, json!({"dtype": "x", "bdata": {}})),
+            (
+                60,
+                json!(["9999-99-99", "0000-00-00", "999999999999-01-01"]),
+            ),
+            (60, json!(vec![1; 2_000])),
+            (1, json!(vec![1; 100_000])),
         ] {
             for kind in ["scatter", "bar", "histogram"] {
-                let figure = json!({"data": vec![json!({"type": kind, "x": y, "y": y}); 60]});
+                let trace = json!({"type": kind, "mode": "markers", "x": y, "y": y});
+                let figure = json!({"data": vec![trace; traces]});
                 if let Shown::Picture { svg, .. } = shown(PLOTLY, &figure) {
                     assert!(svg.len() < 4 << 20, "{kind}: {}", svg.len());
                     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{kind}");
