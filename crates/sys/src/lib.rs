@@ -12,6 +12,7 @@ pub mod buffer;
 pub mod cgroup;
 pub mod clone;
 pub mod destination;
+pub mod double_fork;
 pub mod environment;
 pub mod inherited;
 pub mod landlock;

@@ -29,8 +29,9 @@ pub enum Argument {
     Filter(Vec<u8>),
 }
 
-/// What a template is asked for. The descriptors that come with it are the socket on which the copy
-/// talks to its supervisor, and the pid namespace in which it is forked.
+/// What a template is asked for: numbers of system calls, and machine code for the fork. The
+/// descriptors that come with it are the socket on which the copy talks to its supervisor, and the
+/// pid namespace in which it is forked.
 pub fn fork_request() -> Vec<u8> {
     let mut message = Vec::new();
     let watch = [libc::SYS_userfaultfd, sys::watched::FLAGS.into()];
@@ -41,6 +42,7 @@ pub fn fork_request() -> Vec<u8> {
         libc::SYS_setns.to_string().as_bytes(),
     );
     add(&mut message, "watch", watch.as_bytes());
+    add(&mut message, "double_fork", sys::double_fork::code());
     message
 }
 

@@ -88,7 +88,7 @@
 //! | `describe` | the variables are to be described |
 //! | `errors`, `tracebacks` | there is an exception |
 //! | `eventloop` | `await` occurs at the top level |
-//! | `template`, `rehearsal`, `immortal` | it is to serve forks of itself |
+//! | `template`, `doublefork`, `rehearsal`, `immortal` | it is to serve forks of itself |
 //! | `workers` | `multiprocessing` is imported |
 //! | `codefile` | the code looks for its file, or a process imports it |
 //! | `magics`, `notebook`, `timing`, `packages` | there are lines of notebooks; `get_ipython()` |
@@ -119,9 +119,10 @@ macro_rules! modules {
 const MODULES: DriverFile = DriverFile {
     path: "/run/cellblock/cellblock_driver/modules",
     content: Content::Plain(modules!(
-        "codefile" "describe" "display" "ending" "errors" "eventloop" "figures" "hooks" "immortal" "interrupts"
-        "ipython" "magics" "notebook" "output" "packages" "protocol" "rehearsal" "results" "rich" "session" "solids"
-        "source" "tables" "template" "timing" "tracebacks" "workers"
+        "codefile" "describe" "display" "doublefork" "ending" "errors" "eventloop" "figures"
+        "hooks" "immortal" "interrupts" "ipython" "magics" "notebook" "output" "packages"
+        "protocol" "rehearsal" "results" "rich" "session" "solids" "source" "tables" "template"
+        "timing" "tracebacks" "workers"
     )),
 };
 

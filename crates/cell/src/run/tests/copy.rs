@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::rc::Rc;
 
 use nix::sys::socket::{Shutdown, shutdown};
+use nix::unistd::Pid;
 
 use crate::child::{Content, Filter};
 use crate::drivers::find;
@@ -218,6 +219,46 @@ fn a_template_outlives_cells_whose_set_up_fails() {
         }
         let mut copy = bench.copy(template.template())?;
         assert_eq!(run(&mut copy, 1, "print(7)")?, "7\n");
+        Ok(())
+    });
+}
+
+/// Whether a process has memory of its own that is executable.
+fn has_code_in_memory(pid: Pid) -> Tested<bool> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut fields = maps.lines().map(|line| line.split_ascii_whitespace());
+    // Mappings of files have a name, and so has the vdso.
+    Ok(fields.any(|mut line| line.nth(1) == Some("r-xp") && line.nth(3).is_none()))
+}
+
+/// Copies are forked by machine code, of which they keep nothing, or where the kernel makes no
+/// memory executable, without it.
+#[test]
+fn copies_are_forked_with_and_without_machine_code() {
+    if !is_possible() {
+        return;
+    }
+    alone(|| {
+        let bench = Bench::new()?;
+        let has_code = !sys::double_fork::code().is_empty();
+        for is_denied in [false, true] {
+            if is_denied {
+                let refuse = libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong;
+                // SAFETY: numbers only; this process makes no memory executable.
+                if unsafe { libc::prctl(libc::PR_SET_MDWE, refuse, 0_u64, 0_u64, 0_u64) } != 0 {
+                    skip("this kernel has no PR_SET_MDWE (Linux 6.3)");
+                    return Ok(());
+                }
+            }
+            let template = template(bench.plan.for_template(&[]))?;
+            let mut copy = bench.copy(template.template())?;
+            assert_eq!(run(&mut copy, 1, "print(7)")?, "7\n");
+            let pid = template.pid()?;
+            assert_eq!(has_code_in_memory(pid)?, has_code && !is_denied);
+            let init = copy.parts().0.init.pid;
+            let copies = fs::read_to_string(format!("/proc/{init}/task/{init}/children"))?;
+            assert!(!has_code_in_memory(Pid::from_raw(copies.trim().parse()?))?);
+        }
         Ok(())
     });
 }

@@ -26,7 +26,7 @@ from select import poll
 
 import _socket
 
-from . import ending, immortal, protocol, rehearsal
+from . import doublefork, ending, immortal, protocol, rehearsal
 
 CLONE_NEWPID = 0x20000000
 EOPNOTSUPP = 95
@@ -124,9 +124,12 @@ def serve(number, names, load):
     rehearsal.collapse()
     pieces = rehearsal.learn()
     control.send(b"ready")
+    twice = None
     while True:
         fields, descriptors = receive(control)
-        if fork(fields, descriptors, pieces):
+        # Not before, so that a copy can free it.
+        twice = twice or doublefork.find(fields["double_fork"][0])
+        if fork(twice, fields, descriptors, pieces):
             control.detach()
             return
         for descriptor in descriptors:
@@ -155,7 +158,7 @@ def receive(control):
     return protocol.fields(body), descriptors
 
 
-def fork(fields, descriptors, pieces):
+def fork(twice, fields, descriptors, pieces):
     """Forks a copy; true in it. The process in between leaves it to the cell's init."""
     talk, pid_namespace = descriptors
     syscall = system_call()
@@ -164,18 +167,12 @@ def fork(fields, descriptors, pieces):
         refuse(talk, ctypes.get_errno())
         return False
     try:
-        between = os.fork()
-        if between == 0:
-            copy = -1
-            try:
-                copy = os.fork()
-            finally:
-                if copy != 0:
-                    os._exit(0 if copy > 0 else 1)
-            return become(fields, talk, pieces)
+        between = twice()
     except OSError as error:
         refuse(talk, error.errno)
         return False
+    if between == 0:
+        return become(fields, talk, pieces)
     os.waitpid(between, 0)
     return False
 
