@@ -243,11 +243,26 @@ impl Received {
     }
 
     /// Whether the next message is an order to start something. The message stays in the socket.
-    pub(super) fn next_starts(socket: BorrowedFd<'_>) -> bool {
+    ///
+    /// # Errors
+    /// The error number of recvmsg(2): EAGAIN when no message has arrived.
+    pub(super) fn next_starts(socket: BorrowedFd<'_>) -> Result<bool, Errno> {
         let mut bytes = [0; SIZE];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-        let peeked = receive_with_fds(socket, &mut bytes, flags);
-        peeked.is_ok_and(|(length, _)| length == SIZE && matches!(bytes[0], PROCESS | INTERPRETER))
+        let (length, _) = receive_with_fds(socket, &mut bytes, flags)?;
+        Ok(length == SIZE && matches!(bytes[0], PROCESS | INTERPRETER))
+    }
+
+    /// The next message, unless it is an order to start something, which stays in the socket. So
+    /// does a message that arrives just now.
+    ///
+    /// # Errors
+    /// As for [`Self::next`]; EAGAIN also for such an order.
+    pub(super) fn next_but_no_start(socket: BorrowedFd<'_>) -> Result<Option<Self>, Errno> {
+        match Self::next_starts(socket)? {
+            true => Err(Errno::EAGAIN),
+            false => Self::next(socket, MsgFlags::MSG_DONTWAIT),
+        }
     }
 
     fn decode(bytes: [u8; SIZE], fds: Vec<OwnedFd>) -> Option<Self> {
@@ -365,6 +380,21 @@ mod tests {
             let fds = [parcel.as_raw_fd(), parcel.as_raw_fd()];
             send_with_fds(ours.as_fd(), &bytes, &fds, MsgFlags::empty()).unwrap();
             assert_eq!(next(&theirs).err(), Some(Errno::EBADMSG));
+        assert_eq!(
+            Received::next_but_no_start(theirs.as_fd()).err(),
+            Some(Errno::EAGAIN)
+        );
+        Command::Thaw.send(ours.as_fd()).unwrap();
+        send_interpreter(ours.as_fd(), parcel.as_fd(), &streams, &[]).unwrap();
+        let thaw = Received::next_but_no_start(theirs.as_fd());
+        assert!(matches!(thaw, Ok(Some(Received::Command(Command::Thaw)))));
+        for _ in 0..2 {
+            assert_eq!(
+                Received::next_but_no_start(theirs.as_fd()).err(),
+                Some(Errno::EAGAIN)
+            );
+        }
+        assert!(matches!(next(&theirs), Ok(Some(Received::Interpreter(_)))));
         }
     }
 }

@@ -170,13 +170,17 @@ impl<'a> Init<'a> {
         }
     }
 
-    /// Whether the next order of this supervisor is to start something, while another one needs all
-    /// processes stopped.
-    fn has_to_wait(&self, index: usize) -> bool {
+    /// Whether a supervisor other than this one needs all processes stopped.
+    fn is_frozen_for(&self, index: usize) -> bool {
         let mut all = self.supervisors.iter().enumerate();
-        let is_frozen = all.any(|(other, supervisor)| other != index && supervisor.has_frozen);
+        all.any(|(other, supervisor)| other != index && supervisor.has_frozen)
+    }
+
+    /// Whether the next order of this supervisor is to start something, and has to wait.
+    fn has_to_wait(&self, index: usize) -> bool {
         let supervisor = self.supervisors.get(index);
-        is_frozen && supervisor.is_some_and(|own| Received::next_starts(own.socket()))
+        self.is_frozen_for(index)
+            && supervisor.is_some_and(|own| Received::next_starts(own.socket()) == Ok(true))
     }
 
     /// Carries out the orders of all supervisors, and ends the guests whose supervisors are gone;
@@ -185,10 +189,12 @@ impl<'a> Init<'a> {
         let mut next = 0;
         while let Some(supervisor) = self.supervisors.get(next) {
             let socket = supervisor.socket();
-            let received = match self.has_to_wait(next) {
+            let received = match self.is_frozen_for(next) {
                 false => Received::next(socket, MsgFlags::MSG_DONTWAIT),
-                true if hangs_up(socket) => Ok(None),
-                true => Err(Errno::EAGAIN),
+                true => match Received::next_but_no_start(socket) {
+                    Err(Errno::EAGAIN) if hangs_up(socket) => Ok(None),
+                    received => received,
+                },
             };
             let goes_on = match received {
                 Ok(Some(order)) => self.carry_out(next, order),
