@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use cell::drivers::frames::{Displayed, Frame, FrameReader, Request, Work};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getpgid};
 use record::bytes::RawText;
 use record::{CodeError, Variables};
 
@@ -141,12 +141,20 @@ impl<'a> Live<'a> {
         self.ended().variables.unwrap()
     }
 
-    /// Sends SIGINT like the cell's init: to the program's process group, and once in an execution.
+    /// Interrupts like the cell's init, and once in an execution.
     pub(crate) fn interrupt(&mut self) {
         assert!(!std::mem::replace(&mut self.is_interrupted, true));
-        killpg(self.group(), Signal::SIGINT).unwrap();
-        if self.bench.is_shell() {
-            killpg(self.group(), Signal::SIGURG).unwrap();
+        let group = self.group();
+        if !self.bench.is_shell() {
+            return killpg(group, Signal::SIGINT).unwrap();
+        }
+        kill(group, Signal::SIGURG).unwrap();
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        for pid in pids.map(Pid::from_raw).filter(|pid| *pid != group) {
+            if getpgid(Some(pid)) == Ok(group) {
+                let _ = kill(pid, Signal::SIGINT);
+            }
         }
     }
 

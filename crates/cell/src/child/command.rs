@@ -17,6 +17,9 @@ pub(crate) enum Command {
     Adopt(u8),
     /// Send this signal to the program's process group.
     Signal(Signal),
+    /// Send this signal to the program's process group but not to the program, which gets SIGURG
+    /// ([`super::interrupt`]).
+    Interrupt(Signal),
     /// Send this signal to the process group of the process with this number.
     SignalProcess(u32, Signal),
     /// Stop all processes, and say so.
@@ -63,6 +66,7 @@ impl Command {
             Self::Go => (b'g', 0, 0),
             Self::Adopt(pid) => (b'a', pid, 0),
             Self::Signal(signal) => (b's', signal as u8, 0),
+            Self::Interrupt(signal) => (b'i', signal as u8, 0),
             Self::SignalProcess(number, signal) => (b'k', signal as u8, number),
             Self::Freeze => (b'f', 0, 0),
             Self::Thaw => (b't', 0, 0),
@@ -80,6 +84,7 @@ impl Command {
             b'g' => Some(Self::Go),
             b'a' => Some(Self::Adopt(small)),
             b's' => signal().map(Self::Signal),
+            b'i' => signal().map(Self::Interrupt),
             b'k' => signal().map(|signal| Self::SignalProcess(number_of(bytes), signal)),
             b'f' => Some(Self::Freeze),
             b't' => Some(Self::Thaw),
@@ -323,6 +328,7 @@ mod tests {
             Command::Go,
             Command::Adopt(3),
             Command::Signal(Signal::SIGINT),
+            Command::Interrupt(Signal::SIGKILL),
             Command::SignalProcess(70_000, Signal::SIGKILL),
             Command::Freeze,
             Command::Thaw,
@@ -375,11 +381,6 @@ mod tests {
             panic!()
         };
         assert_eq!(order.channel.len(), 2);
-        let [two, command] = [encode(PROCESS, 0, 1, [0; 2]), encode(b'e', 0, 0, [0; 2])];
-        for bytes in [two, command] {
-            let fds = [parcel.as_raw_fd(), parcel.as_raw_fd()];
-            send_with_fds(ours.as_fd(), &bytes, &fds, MsgFlags::empty()).unwrap();
-            assert_eq!(next(&theirs).err(), Some(Errno::EBADMSG));
         assert_eq!(
             Received::next_but_no_start(theirs.as_fd()).err(),
             Some(Errno::EAGAIN)
@@ -395,6 +396,11 @@ mod tests {
             );
         }
         assert!(matches!(next(&theirs), Ok(Some(Received::Interpreter(_)))));
+        let [two, command] = [encode(PROCESS, 0, 1, [0; 2]), encode(b'e', 0, 0, [0; 2])];
+        for bytes in [two, command] {
+            let fds = [parcel.as_raw_fd(), parcel.as_raw_fd()];
+            send_with_fds(ours.as_fd(), &bytes, &fds, MsgFlags::empty()).unwrap();
+            assert_eq!(next(&theirs).err(), Some(Errno::EBADMSG));
         }
     }
 }

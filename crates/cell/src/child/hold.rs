@@ -67,6 +67,7 @@ fn receive(report: &Reporter<'_>) -> Result<Option<Received>, Errno> {
                 Command::End => return Ok(None),
                 // These concern processes, and the cell has none yet.
                 Command::Signal(_)
+                | Command::Interrupt(_)
                 | Command::SignalProcess(..)
                 | Command::Freeze
                 | Command::Thaw => {}

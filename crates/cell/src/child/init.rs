@@ -249,6 +249,7 @@ impl<'a> Init<'a> {
             }
             Received::Command(command) => match command {
                 Command::Signal(signal) => supervisor.signal(signal),
+                Command::Interrupt(signal) => supervisor.interrupt(signal),
                 Command::SignalProcess(number, signal) => {
                     supervisor.processes.signal(number, signal);
                 }

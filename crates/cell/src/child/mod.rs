@@ -22,6 +22,7 @@ mod files;
 mod hold;
 mod identity;
 mod init;
+mod interrupt;
 mod landlock;
 mod machine;
 mod mounts;

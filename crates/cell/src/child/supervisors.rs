@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use super::Prepared;
 use super::command::{InterpreterOrder, ProcessOrder};
 use super::fail::{At, Call, Fail, Site};
+use super::interrupt;
 use super::parcel::Parcel;
 use super::processes::{Processes, above, all_above};
 use super::program::{self, RESERVED, Start, Streams};
@@ -102,6 +103,13 @@ impl<'a> Supervisor<'a> {
     /// waits for has ended too. The program leads its session, so it cannot leave the group.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = (self.program).map(|pid| kill(Pid::from_raw(-pid.as_raw()), signal));
+    }
+
+    /// Interrupts a program that must not get SIGINT itself.
+    pub(super) fn interrupt(&self, signal: Signal) {
+        if let Some(program) = self.program {
+            interrupt::interrupt(program, signal);
+        }
     }
 
     /// Kills the program's process group, and those of the processes beside it.

@@ -89,9 +89,10 @@ pub struct Driver {
     pub(crate) compiled: Option<Compiled>,
     /// Whether the shim can be a template, from which others are forked ([`template`]).
     pub(crate) is_template: bool,
-    /// Whether the interpreter may forget SIGINT, so that SIGURG follows it, and both are sent
-    /// again and again until the code stops. Other code could be in the midst of cleaning up.
-    pub(crate) forgets_interrupts: bool,
+    /// Whether SIGURG interrupts the code. SIGINT is then only for what the interpreter waits for.
+    /// Both are sent again and again until the code stops; other code could be in the midst of
+    /// cleaning up.
+    pub(crate) urgent_interrupts: bool,
     /// Whether the shim sends a result only when what was printed before it has been read.
     pub(crate) settles: bool,
     /// The policy profile for the language, unless the caller names one; without it,
@@ -130,7 +131,7 @@ const SCRIPT: Driver = Driver {
     probes: &[],
     compiled: None,
     is_template: false,
-    forgets_interrupts: false,
+    urgent_interrupts: false,
     settles: false,
     profile: None,
     rootfs: "shell",

@@ -120,25 +120,46 @@ fn half_an_order_and_an_end_leave_nothing() {
     });
 }
 
-/// Bash forgets an interrupt that meets a command which ends well.
+/// An interrupt that comes while Bash starts a command, or waits for one that ends well, is neither
+/// lost nor taken by a copy of the shell, nor does it make Bash signal itself without end.
 #[test]
 fn an_interrupt_ends_a_loop_of_short_commands() {
     alone(|| {
         let spawner = spawner()?;
         let mut front = Front::open(&spawner, json!({"language": "bash"}), true)?;
         assert_eq!(front.run(1, "x=7")?["state"], "kept");
-        for number in 2..12 {
+        for number in 2..22 {
+            let handler = ["", "trap - INT; "][number as usize % 2];
             // Each of them may be where the signal meets it.
-            let code = "echo on; while :; do /bin/true; (exit 0); done";
-            front.begin(number, code, json!({"events": true}))?;
+            let code = format!("{handler}echo on; while :; do /bin/true; (exit 0); done");
+            front.begin(number, &code, json!({"events": true}))?;
             while front.report("event")?["event"]["event"] != "stdout" {}
             let interrupt = json!({"execution": number, "grace_ms": 50_000});
             front.order(json!({ "interrupt": interrupt }))?;
             let answer = front.report("answer")?;
             assert_eq!(answer["state"], "kept", "{answer}");
         }
-        let kept = front.run(12, "echo $x")?;
+        let kept = front.run(22, "echo $x")?;
         assert_eq!(text(&kept, "stdout"), "7\n", "{kept}");
+        Ok(())
+    });
+}
+
+/// At the end of the grace, what the shell waits for is killed, and background jobs go on.
+#[test]
+fn a_shell_outlasts_a_command_that_does_not_heed_interrupts() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::open(&spawner, json!({"language": "bash"}), true)?;
+        assert_eq!(front.run(1, "x=7; sleep 1000 &")?["state"], "kept");
+        let code = "bash -c 'trap : INT; echo on; while :; do sleep 1; done'; x=8";
+        front.begin(2, code, json!({"events": true}))?;
+        while front.report("event")?["event"]["event"] != "stdout" {}
+        front.order(json!({ "interrupt": {"execution": 2, "grace_ms": 100} }))?;
+        let answer = front.report("answer")?;
+        assert_eq!(answer["state"], "kept", "{answer}");
+        let kept = front.run(3, "echo $x; kill $!; echo $?")?;
+        assert_eq!(text(&kept, "stdout"), "7\n0\n", "{kept}");
         Ok(())
     });
 }

@@ -20,7 +20,9 @@ const COUNT_DEADLINE: Duration = Duration::from_millis(500);
 /// How long init gets to end what was started for a guest. It may be starting a
 /// program for another supervisor meanwhile, whose cell ends too if init is killed.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
-/// After this time, an interrupt is repeated for an interpreter that may have forgotten it.
+/// How long a shell gets after its grace, when what it waited for has been killed.
+const LAST_DEADLINE: Duration = Duration::from_millis(200);
+/// After this time, an interrupt is repeated for an interpreter whose commands may have missed it.
 const AGAIN: Duration = Duration::from_millis(50);
 
 impl Watch<'_, '_> {
@@ -62,13 +64,7 @@ impl Watch<'_, '_> {
             Phase::Running => {
                 self.end(Stop::WallTimeout(self.wall.unwrap_or_default()));
             }
-            Phase::Interrupted => {
-                if let Some(grace) = &mut self.execution.grace {
-                    grace.used_up = true;
-                }
-                self.cell.seen.stopped = self.execution.stopped.clone();
-                self.end_now();
-            }
+            Phase::Interrupted => self.end_grace(),
             Phase::Grace => {
                 if let Some(grace) = &mut self.cell.seen.grace {
                     grace.used_up = true;
@@ -192,14 +188,30 @@ impl Watch<'_, '_> {
             // An init that does not take it is gone.
             if !report.is_done {
                 self.cell.was_interrupted = true;
-                self.cell.order(Command::Signal(Signal::SIGINT));
-                if self.forgets_interrupts {
-                    // Other programs ignore it, unless they ask for it.
-                    self.cell.order(Command::Signal(Signal::SIGURG));
-                }
-                let again = self.forgets_interrupts.then(|| Instant::now() + AGAIN);
+                let is_over = self.execution.grace.is_some_and(|grace| grace.used_up);
+                self.cell.order(match (self.urgent_interrupts, is_over) {
+                    (false, _) => Command::Signal(Signal::SIGINT),
+                    (true, false) => Command::Interrupt(Signal::SIGINT),
+                    (true, true) => Command::Interrupt(Signal::SIGKILL),
+                });
+                let again = self.urgent_interrupts.then(|| Instant::now() + AGAIN);
                 self.repeat_at = again;
             }
+        }
+    }
+
+    /// Ends an execution that has used up its grace, and with it the cell. A shell may still go on
+    /// once nothing is left that it waits for.
+    fn end_grace(&mut self) {
+        let grace = self.execution.grace.as_mut();
+        let is_first = grace.is_some_and(|grace| !std::mem::replace(&mut grace.used_up, true));
+        if is_first && self.urgent_interrupts {
+            self.owes_interrupt = true;
+            self.pay_interrupt();
+            self.cell.deadline = Some(Instant::now() + LAST_DEADLINE);
+        } else {
+            self.cell.seen.stopped = self.execution.stopped.clone();
+            self.end_now();
         }
     }
 

@@ -29,7 +29,7 @@
 //! after init has sent the signal, and that request has `interrupted`. A shim whose runtime handles
 //! signals in a thread of its own waits until it has handled that one. If the code has set a
 //! handler of its own, that handler decides what the signal does. A request to describe can be
-//! interrupted, too.
+//! interrupted, too. A shell gets SIGURG in place of SIGINT (`drivers/shell`).
 //!
 //! # Messages
 //!

@@ -18,10 +18,12 @@
 //!   them.
 //!
 //! Bash leaves SIGINT to the command that it waits for, and forgets it, trap and all, if that
-//! ends well: in a loop of `/bin/true` every second one is lost. SIGURG, which nearly all
-//! programs ignore, has no such rule, so it follows each SIGINT, and a trap of the driver's takes it for
-//! one unless the code has a handler for INT. Both are sent again until the code stops, since
-//! a child between fork and exec can miss them.
+//! ends well: in a loop of `/bin/true` every second one is lost. At the wrong moment SIGINT makes
+//! Bash send it to itself without end. So an interrupt is SIGURG, for which neither holds, and only
+//! the commands that Bash waits for get SIGINT. A trap of the driver's for URG sends SIGINT to the
+//! shell between two commands, where a handler of the code's for INT takes effect. Both signals are
+//! sent again until the code stops, since a child between fork and exec gets none. Where such a
+//! handler lets the code go on, the status of an interrupted `wait` is 151, for SIGURG.
 //!
 //! `exit`, and a failure under `set -e`, are announced by a trap for EXIT, which code may
 //! replace by its own.
@@ -57,7 +59,7 @@ static LASTING: Driver = Driver {
     flags: &[SHIM.path],
     files: &[SHIM, packed_file!("session.sh")],
     delivery: Delivery::Channel,
-    forgets_interrupts: true,
+    urgent_interrupts: true,
     ..COMMON
 };
 

@@ -10,6 +10,7 @@ exec 2>&202 202>&-
 # handler of interrupts.
 _cellblock_execution=1
 _cellblock_is_running=
+_cellblock_is_ready= # whether a request is still to be executed
 _cellblock_is_pending=
 _cellblock_is_code= # whether the code runs, and is not yet interrupted
 _cellblock_status=0
@@ -76,21 +77,26 @@ _cellblock_say() {
     printf "$size$fields" "${values[@]}" 2>/dev/null >&201
 }
 
-# Returns to the top level, once. In a process that was just forked, the handlers are still
-# those of the shell.
+# Handles SIGURG: SIGINT, which the shell gets from nobody else, calls the code's own handler or
+# the next function. In a process that was just forked, the handlers are still those of the shell.
+_cellblock_urgent='[[ $_cellblock_is_code && $BASHPID == $$ ]] && builtin kill -INT $$'
+
+# Returns to the top level, once: the variable stays empty there.
 _cellblock_interrupt() {
     [[ $_cellblock_is_code && $BASHPID == $$ ]] || return
     _cellblock_is_code=
     trap - INT
-    kill -INT $$
+    builtin kill -INT $$
     : # before this one, the signal takes effect
+    # It was lost. The next one tries again.
+    trap _cellblock_interrupt INT
+    _cellblock_is_code=1
 }
 
-# SIGURG follows each SIGINT, which Bash forgets, trap and all, if it comes while Bash waits
-# for a command that then ends well.
-_cellblock_remember() {
-    [[ $_cellblock_is_code && $BASHPID == $$ && $(trap -p INT) == *_cellblock_interrupt* ]] && _cellblock_interrupt
-}
+# Ignores signals. Bash warns of one that it has got but not yet handled.
+_cellblock_ignore() {
+    trap '' "$@"
+} 2>/dev/null
 
 # The inode that a descriptor refers to; proc(5), since Linux 5.14.
 _cellblock_inode() {
@@ -105,6 +111,7 @@ _cellblock_inode() {
 _cellblock_exit() {
     local status=$? REPLY fd
     [[ $_cellblock_is_running ]] || return
+    _cellblock_is_code=
     # After `exit`, the code's descriptors are still in place; Bash keeps copies of the
     # driver's, from 10 on.
     for ((fd = 10; fd < 256; fd++)); do
@@ -120,11 +127,11 @@ _cellblock_exit() {
 _cellblock_end() {
     _cellblock_status=$?
     _cellblock_is_code=
-    trap '' URG
+    _cellblock_ignore URG
     { trap -p INT; printf '\0'; } >&203
     trap '' INT
     IFS= read -r -d '' -u 203 _cellblock_trap
-    : "${_cellblock_trap:=trap - INT}" # what the program has made of it
+    : "${_cellblock_trap:=trap _cellblock_interrupt INT}"
     _cellblock_is_running=
     _cellblock_say done status "$_cellblock_status"
 }
@@ -133,7 +140,7 @@ _cellblock_end() {
 _cellblock_next() {
     # The line that was to end the execution did not come.
     if [[ $_cellblock_is_running ]]; then
-        trap '' INT URG
+        _cellblock_ignore INT URG
         _cellblock_is_running=
         _cellblock_status=130
         _cellblock_say error name Interrupted message 'the execution was interrupted'
@@ -149,19 +156,19 @@ _cellblock_next() {
         printf '%s\n' "$_cellblock_line" >&0
         BASH_ARGV0=$_cellblock_name
         _cellblock_is_running=1
+        _cellblock_is_ready=1
         _cellblock_is_pending=
-        trap '_cellblock_is_pending=1' INT
+        trap '_cellblock_is_pending=1' URG
         _cellblock_say started
         return
     done
     exit "$_cellblock_status" 2>/dev/null
 }
 
-# What stands before the code, at the top level, in one line: the rest of a line is left
-# out after an interrupt.
+# What is executed at the top level. An interrupt discards the rest of a line. Where the code has
+# removed the handler of SIGINT, a second one may discard the first line, too.
 _cellblock_line='_cellblock_next
-set -- "${_cellblock_arguments[@]}"
-_cellblock_is_code=1; trap _cellblock_remember URG; eval "$_cellblock_trap"; [[ $_cellblock_is_pending ]] && kill -INT $$; _cellblock_restore; eval "$_cellblock_code" </dev/null 200<&- 201>&- 203>&-; _cellblock_end'
+[[ $_cellblock_is_ready ]] || _cellblock_next; _cellblock_is_ready=; set -- "${_cellblock_arguments[@]}"; eval "$_cellblock_trap"; _cellblock_is_code=1; trap "$_cellblock_urgent" URG; [[ $_cellblock_is_pending ]] && builtin kill -INT $$; _cellblock_restore; eval "$_cellblock_code" </dev/null 200<&- 201>&- 203>&-; _cellblock_end'
 
 # The status of the execution before, as the code would see it in a script.
 _cellblock_restore() {

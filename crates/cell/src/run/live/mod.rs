@@ -159,7 +159,7 @@ impl<'a> Live<'a> {
             results: facts.plan.limits.results,
             wall: work.wall,
             grace: work.grace,
-            forgets_interrupts: facts.driver.is_some_and(|driver| driver.forgets_interrupts),
+            urgent_interrupts: facts.driver.is_some_and(|driver| driver.urgent_interrupts),
             settles: facts.driver.is_some_and(|driver| driver.settles),
             observer: emitter.as_ref().map(|emitter| emitter as &dyn Observer),
             on_start: info.map(|info| info as &dyn OnStart),

@@ -178,7 +178,7 @@ impl<'a> Cell<'a> {
             control: request.control,
             is_idle: false,
             owes_interrupt: false,
-            forgets_interrupts: request.forgets_interrupts,
+            urgent_interrupts: request.urgent_interrupts,
             settles: request.settles,
             repeat_at: None,
             is_cut_off: false,

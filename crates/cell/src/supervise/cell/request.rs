@@ -27,8 +27,8 @@ pub struct Request<'o> {
     /// The time between SIGINT and the cell's end, for an execution that takes too long
     /// or writes too much in a cell that is to go on. `None` ends the cell.
     pub(crate) grace: Option<Duration>,
-    /// Whether SIGINT is sent again and again in that time.
-    pub(crate) forgets_interrupts: bool,
+    /// Whether SIGURG interrupts the interpreter, and is sent again and again in that time.
+    pub(crate) urgent_interrupts: bool,
     /// Whether what was printed before a frame has been read when the frame is sent.
     pub(crate) settles: bool,
     /// Observes the execution.

@@ -102,7 +102,7 @@ impl<'a> Cell<'a> {
             grace: None,
             is_idle: true,
             owes_interrupt: false,
-            forgets_interrupts: false,
+            urgent_interrupts: false,
             settles: false,
             repeat_at: None,
             is_cut_off: false,

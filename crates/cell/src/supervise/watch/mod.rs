@@ -128,8 +128,8 @@ pub(in crate::supervise) struct Watch<'w, 'a> {
     /// Whether SIGINT is to be sent once the interpreter has begun with the code: before
     /// that, drivers ignore it.
     pub(in crate::supervise) owes_interrupt: bool,
-    /// Whether SIGINT may have to be sent again.
-    pub(in crate::supervise) forgets_interrupts: bool,
+    /// Whether SIGURG interrupts the interpreter, and is sent again.
+    pub(in crate::supervise) urgent_interrupts: bool,
     /// Whether what was printed before a frame has been read when the frame is sent. What
     /// is printed after it must then be read after it: frames first, and output by one read
     /// at a time, since a frame may come between two.
