@@ -5,6 +5,7 @@ mod connection;
 mod places;
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -123,6 +124,10 @@ impl Listening {
     }
 }
 
+/// Connections that wait to be accepted; the kernel lowers it to `net.core.somaxconn`. A client
+/// that finds no room tries again after a second. The standard library has 128.
+const BACKLOG: i32 = 4096;
+
 fn bind(address: SocketAddr, is_open: bool) -> Result<TcpListener> {
     if is_open && !address.ip().is_loopback() {
         let message = "is not a loopback address, and no token is demanded of clients";
@@ -134,6 +139,8 @@ fn bind(address: SocketAddr, is_open: bool) -> Result<TcpListener> {
         move |error| SetupError::io(Step::Inputs, call, &error).on(format!("--http {address}"))
     };
     let socket = TcpListener::bind(address).map_err(failed("bind"))?;
+    let listening = sys::net::listen(socket.as_fd(), BACKLOG);
+    listening.map_err(|errno| failed("listen")(errno.into()))?;
     socket.set_nonblocking(true).map_err(failed("fcntl"))?;
     Ok(socket)
 }
@@ -150,5 +157,24 @@ impl Front {
     pub fn end(self) {
         drop(self.ending);
         let _ = self.thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// The kernel accepts as many as may wait, and drops what would begin another connection.
+    #[test]
+    fn many_connections_may_wait_to_be_accepted() {
+        let socket = bind("127.0.0.1:0".parse().unwrap(), true).unwrap();
+        let address = socket.local_addr().unwrap();
+        let patience = Duration::from_secs(5);
+        let waiting: Vec<TcpStream> = (0..400)
+            .map(|_| TcpStream::connect_timeout(&address, patience).unwrap())
+            .collect();
+        assert_eq!(waiting.len(), 400);
     }
 }
