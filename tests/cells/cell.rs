@@ -216,7 +216,7 @@ impl Run {
             return Err(fail(format!("no record: {}", process.complaint())));
         }
         let json = assert_valid_record(&text);
-        let record = serde_json::from_value::<Record>(json.clone())?;
+        let record = serde_json::from_str::<Record>(&text)?;
         starts::note(&record);
         if record.exit_code != process.code() {
             return Err(fail(format!(
