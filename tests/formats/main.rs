@@ -11,7 +11,9 @@ mod validate;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use jsonschema::Validator;
 use proptest::prelude::*;
 use record::format::{Format, Shape};
 use record::{FileSkipped, Record};
@@ -58,10 +60,15 @@ fn published(shape: Shape) -> PathBuf {
 }
 
 fn complaints(shape: Shape, value: &Value) -> Vec<String> {
-    validate::errors(
-        &validate::compile(&fs::read_to_string(published(shape)).unwrap()),
-        value,
-    )
+    static VALIDATORS: LazyLock<Vec<Result<Validator, String>>> = LazyLock::new(|| {
+        let compile = |shape: &Shape| {
+            let schema = fs::read_to_string(published(*shape)).unwrap();
+            validate::compile(&schema)
+        };
+        Shape::ALL.iter().map(compile).collect()
+    });
+    let index = Shape::ALL.iter().position(|one| *one == shape).unwrap();
+    validate::errors(&VALIDATORS[index], value)
 }
 
 /// The keys of an object, sorted.
