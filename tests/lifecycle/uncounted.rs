@@ -316,15 +316,27 @@ fn futex_hash() -> Attempt {
     .map(drop)
 }
 
+/// Writes a piece in half a second: on a busy host, the check waits for a CPU while the cell writes.
+fn write_slowly(piece: &mut [u8], value: u8) {
+    const STEPS: usize = 25;
+    let size = piece.len() / STEPS;
+    for part in piece.chunks_mut(size) {
+        part.fill(value);
+        std::hint::black_box(&part);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Processes whose first thread has ended: the others have the memory.
 fn dead_leader() -> Attempt {
     const CHILDREN: usize = 6;
     for _ in 0..CHILDREN {
         raw::fork(|| {
             std::thread::spawn(|| {
-                let piece = vec![1_u8; WANTED / CHILDREN];
-                std::hint::black_box(&piece);
+                let mut piece = vec![0; WANTED / CHILDREN];
+                write_slowly(&mut piece, 1);
                 std::thread::sleep(Duration::from_secs(2));
+                drop(piece);
                 std::process::exit(0);
             });
             // Ends this thread only.
@@ -357,8 +369,7 @@ fn copied_pages() -> Attempt {
     for _ in 0..CHILDREN {
         raw::fork(|| {
             std::thread::sleep(Duration::from_millis(300));
-            piece.fill(2);
-            std::hint::black_box(&piece);
+            write_slowly(&mut piece, 2);
             std::thread::sleep(Duration::from_secs(2));
             0
         })?;
