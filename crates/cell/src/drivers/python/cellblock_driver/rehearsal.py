@@ -6,7 +6,7 @@ a file mapped either, so that each first use of a library's code is a page fault
 A fork of the template executes a few programs; what it has used is learnt from pagemap
 (proc_pid_pagemap(5)). Copies have the same layout.
 
-Before that the template's memory is put into huge pages, where the kernel has some: forks
+After that the template's memory is put into huge pages, where the kernel has some: forks
 share each as one, and not as 512 pages that a fork and its end deal with one by one. What a
 fork writes to is copied in small pages all the same.
 """

@@ -121,8 +121,9 @@ def serve(number, names, load):
     gc.collect()
     immortal.immortalise()
     gc.freeze()
-    rehearsal.collapse()
     pieces = rehearsal.learn()
+    # Not before: what this process writes to while a fork shares it is not one page any more.
+    rehearsal.collapse()
     control.send(b"ready")
     twice = None
     while True:
