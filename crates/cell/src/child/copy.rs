@@ -33,6 +33,17 @@ pub(super) fn offer_pid_namespace(role: Role, report: &Reporter<'_>) -> Result<(
     }
 }
 
+/// Waits until the supervisor gives up the cell of a copy, whose set-up has failed. The template may
+/// be forking into its pid namespace, and the end of init would kill a process that shares the
+/// template's memory.
+pub(super) fn await_end(role: Role, report: &Reporter<'_>) {
+    if let Role::Copy { .. } = role {
+        while let Ok(Some(_)) | Err(Errno::EINTR) =
+            Received::next(report.socket(), MsgFlags::empty())
+        {}
+    }
+}
+
 /// Waits for the program that the template has forked into the cell.
 ///
 /// # Errors

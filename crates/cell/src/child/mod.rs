@@ -179,6 +179,7 @@ pub(crate) fn main(mut cell: Prepared<'_>) -> ! {
         }
         Err(failure) => {
             report.failed(&failure);
+            copy::await_end(cell.role, &report);
             1
         }
     };

@@ -9,8 +9,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::rc::Rc;
 
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{Shutdown, shutdown};
-use nix::unistd::Pid;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork};
 
 use crate::child::{Content, Filter};
 use crate::drivers::find;
@@ -259,6 +261,51 @@ fn copies_are_forked_with_and_without_machine_code() {
             let copies = fs::read_to_string(format!("/proc/{init}/task/{init}/children"))?;
             assert!(!has_code_in_memory(Pid::from_raw(copies.trim().parse()?))?);
         }
+        Ok(())
+    });
+}
+
+/// Kills what this process starts, until it has ended.
+fn kill_children_of(pid: Pid) {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    while let Ok(children) = fs::read_to_string(&path) {
+        let child = children.split_ascii_whitespace().next();
+        if let Some(child) = child.and_then(|child| child.parse().ok()) {
+            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+        }
+    }
+}
+
+#[test]
+fn a_template_ends_if_a_process_that_shares_its_memory_is_killed() {
+    const MOST: usize = 1000;
+    if !is_possible() || sys::double_fork::code().is_empty() {
+        return;
+    }
+    alone(|| {
+        let bench = Bench::new()?;
+        let template = template(bench.plan.for_template(&[]))?;
+        let pid = template.pid()?;
+        // Before that, it maps the code, which needs no process.
+        drop(bench.copy(template.template())?);
+        // SAFETY: this process has one thread.
+        let killer = match unsafe { fork() }? {
+            ForkResult::Child => {
+                kill_children_of(pid);
+                sys::process::exit_now(0)
+            }
+            ForkResult::Parent { child } => child,
+        };
+        let mut copies = (0..MOST).map(|_| bench.copy(template.template()).map(drop));
+        let error = copies.find_map(Result::err);
+        let _ = kill(killer, Signal::SIGKILL);
+        waitpid(killer, None)?;
+        let error = error.ok_or("no process was killed")?.to_string();
+        assert!(error.contains("template"), "{error}");
+        assert!(
+            bench.copy(template.template()).is_err(),
+            "the template is still there"
+        );
         Ok(())
     });
 }

@@ -122,6 +122,7 @@ impl<'a> Cell<'a> {
             ..start
         };
         let mut cell = Self::start(start, denials, cancel)?;
+        cell.running.start = Start::Forked;
         // The template forks while init sets the cell up.
         let talk = template.fork(&cell.await_prepared()?)?;
         let prepared = cell.await_prepared()?;
@@ -142,7 +143,6 @@ impl<'a> Cell<'a> {
             .filter(|(role, _)| scratch(role))
             .collect();
         fds.extend(parked.listener.map(|fd| (FdRole::Listener, fd)));
-        cell.running.start = Start::Forked;
         cell.watched = parked.watched;
         cell.park(fds);
         match cell.phase {

@@ -20,9 +20,12 @@ use record::error::{Result, SetupError, Step};
 /// How long each word of a copy may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The supervisor's end of a copy's socket.
+/// The supervisor's end of a copy's socket. Dropping this waits until the template has forked: the
+/// end of the cell would kill the process in between, which shares the template's memory.
 pub(super) struct Talk {
     socket: OwnedFd,
+    /// Whether the first message has come, or will not.
+    is_greeted: bool,
     /// The step of each call that the copy makes.
     steps: Vec<Step>,
 }
@@ -39,12 +42,17 @@ impl Talk {
         .map_err(failed("socketpair"))?;
         // The kernel then says which process a message is from (unix(7)).
         setsockopt(&socket, sockopt::PassCred, &true).map_err(failed("setsockopt"))?;
-        let steps = Vec::new();
-        Ok((Self { socket, steps }, theirs))
+        let talk = Self {
+            socket,
+            is_greeted: false,
+            steps: Vec::new(),
+        };
+        Ok((talk, theirs))
     }
 
     /// The copy's pid in the cell, as its first message has it, and outside, from the kernel.
-    pub(super) fn greeting(&self) -> Result<(i32, Pid)> {
+    pub(super) fn greeting(&mut self) -> Result<(i32, Pid)> {
+        self.is_greeted = true;
         let (said, sender) = self.next()?;
         let pid = self.number(&said, "hello")?;
         let sender = sender.ok_or_else(|| gone("a copy of the template"))?;
@@ -132,6 +140,14 @@ impl Talk {
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 Err(errno) => return Err(failed("recvmsg")(errno)),
             }
+        }
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        if !self.is_greeted {
+            let _ = self.next();
         }
     }
 }

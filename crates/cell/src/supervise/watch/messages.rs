@@ -47,7 +47,10 @@ impl Watch<'_, '_> {
             Message::Failed(failed) => {
                 let failure = in_words(&self.cell.plan, failed);
                 self.cell.seen.failure = Some(failure);
-                self.kill();
+                // The cell of a copy is not ended while the template forks (`copy/talk.rs`).
+                if self.cell.running.start != Start::Forked {
+                    self.kill();
+                }
             }
             Message::Staying => self.on_started(Vec::new()),
             Message::Spawned { number, pid, fds } => {

@@ -29,7 +29,7 @@ import _socket
 from . import doublefork, ending, immortal, protocol, rehearsal
 
 CLONE_NEWPID = 0x20000000
-EOPNOTSUPP = 95
+EAGAIN, EOPNOTSUPP = 11, 95
 FREE = 16  # descriptors below this number are a copy's own
 STREAMS = 5  # the first ones of a copy's request become its 0, 1, …
 LONGEST = 1 << 20  # bytes of a request
@@ -174,7 +174,11 @@ def fork(twice, fields, descriptors, pieces):
         return False
     if between == 0:
         return become(fields, talk, pieces)
-    os.waitpid(between, 0)
+    status = os.waitpid(between, 0)[1]
+    if os.WIFSIGNALED(status):
+        os._exit(1)  # it was killed while it used this memory
+    if status:
+        refuse(talk, EAGAIN)
     return False
 
 
@@ -189,6 +193,8 @@ def refuse(talk, number):
 def become(fields, talk, pieces):
     """The life of a copy until it is confined."""
     try:
+        # From here on the end of the cell ends nothing that the template uses.
+        await_adoption()
         os.write(talk, b"hello %d" % os.getpid())
         # By this the supervisor has the kernel watch which pages stay the template's.
         watch = [ctypes.c_long(int(number)) for number in fields["watch"][0].split()]
@@ -203,7 +209,6 @@ def become(fields, talk, pieces):
         if "awaited" not in fields:
             # Copies the pages that programs mostly write to, and maps those that they read.
             rehearsal.advise(pieces)
-        await_adoption()
         result = calls.make(entered, len(calls.lines))
         os.write(talk, b"locked %d" % result)
         if os.read(talk, 16) != b"park":
@@ -221,13 +226,12 @@ def become(fields, talk, pieces):
 
 
 def await_adoption():
-    """Waits until the process in between has ended, which takes the kernel some time, and the
-    cell's init is the parent."""
+    """Waits until the process in between has ended, and the cell's init is the parent."""
     until = time.monotonic() + PATIENCE
     while os.getppid() != 1:
         if time.monotonic() > until:
             os._exit(1)
-        time.sleep(0.0002)
+        time.sleep(0.00002)
 
 
 def await_end(status):
