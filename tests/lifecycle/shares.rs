@@ -166,6 +166,15 @@ fn limits_of_processes(stage: &Stage) -> Check {
     let lines: Vec<&str> = run.stdout().lines().collect();
     let isolation = run.record.isolation.as_ref();
     let recorded = isolation.map_or(&[][..], |isolation| &isolation.rlimits);
+    // In the place of a cgroup.
+    let fallbacks = [
+        ("memory", "RLIMIT_DATA", libc::RLIMIT_DATA),
+        ("processes", "RLIMIT_NPROC", libc::RLIMIT_NPROC),
+    ];
+    let is_fallback = |limit: &str| run.record.limits[limit].by.starts_with("rlimit");
+    let fallbacks = (fallbacks.into_iter())
+        .filter(|(limit, ..)| is_fallback(limit))
+        .map(|(_, name, number)| (name, number));
     let numbers = [
         ("RLIMIT_CPU", libc::RLIMIT_CPU),
         ("RLIMIT_FSIZE", libc::RLIMIT_FSIZE),
@@ -178,7 +187,7 @@ fn limits_of_processes(stage: &Stage) -> Check {
         ("RLIMIT_NICE", libc::RLIMIT_NICE),
         ("RLIMIT_RTPRIO", libc::RLIMIT_RTPRIO),
     ];
-    for (name, number) in numbers {
+    for (name, number) in numbers.into_iter().chain(fallbacks) {
         let limit = recorded.iter().find(|limit| limit.resource == name);
         let limit = limit.ok_or_else(|| fail(format!("{name} is not recorded")))?;
         let bound = |value: Option<u64>| value.unwrap_or(libc::RLIM_INFINITY);

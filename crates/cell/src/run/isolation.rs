@@ -4,7 +4,7 @@ use broker::NameChecks;
 use nix::sys::resource::getrlimit;
 
 use super::FilterPolicy;
-use crate::plan::{MountKind, Plan, Rlimit};
+use crate::plan::{Fallback, MountKind, Plan, Rlimit};
 use crate::spec::{Network, Spec, Stdio};
 use record::{CgroupRecord, IdRecord, Isolation, PlaceRecord, RlimitRecord};
 
@@ -13,6 +13,7 @@ use record::{CgroupRecord, IdRecord, Isolation, PlaceRecord, RlimitRecord};
 pub(super) fn isolation(
     spec: &Spec,
     plan: &Plan,
+    fallback: &Fallback,
     filter: Option<&FilterPolicy>,
     cgroup: Option<CgroupRecord>,
     places: Vec<PlaceRecord>,
@@ -46,7 +47,10 @@ pub(super) fn isolation(
         landlock_abi: plan.landlock.as_ref().map(|rules| rules.abi),
         landlock_scopes,
         seccomp: filter.map(|policy| policy.compiled().identity()),
-        rlimits: plan.rlimits.iter().map(rlimit).collect(),
+        rlimits: (plan.rlimits.iter().copied())
+            .chain(fallback.rlimits())
+            .map(rlimit)
+            .collect(),
         nested_userns: nested,
         network: match &plan.network {
             Network::None => "none",
@@ -88,10 +92,10 @@ pub(super) fn landlock_scopes(abi: u32, tcp: bool, scoped: bool) -> Vec<String> 
 }
 
 /// What the program has: init inherits the caller's hard limits.
-fn rlimit(limit: &Rlimit) -> RlimitRecord {
+fn rlimit(limit: Rlimit) -> RlimitRecord {
     let limit = match getrlimit(limit.resource) {
         Ok((_, hard)) => limit.within(hard),
-        Err(_) => *limit,
+        Err(_) => limit,
     };
     let bound = |value| (value != libc::RLIM_INFINITY).then_some(value);
     RlimitRecord {
