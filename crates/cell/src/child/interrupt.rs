@@ -95,6 +95,15 @@ mod tests {
         let script = "trap 'echo urgent' URG; trap 'echo signal' INT; sleep 1000; echo $?";
         let mut shell = Command::new("/bin/bash");
         shell.args(["-c", script]).process_group(0);
+        // A shell cannot trap a signal that it was started to ignore, as nohup(1) and jobs in the
+        // background are.
+        // SAFETY: only system calls.
+        unsafe {
+            shell.pre_exec(|| {
+                sys::process::default_signal_dispositions();
+                Ok(())
+            });
+        }
         let mut shell = shell.stdout(Stdio::piped()).spawn().unwrap();
         let program = Pid::from_raw(shell.id() as i32);
         while shell.try_wait().unwrap().is_none() {
