@@ -3,6 +3,7 @@
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 
+use std::any::Any;
 use std::error::Error;
 use std::io;
 use std::panic;
@@ -11,6 +12,14 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork, write};
 
 pub(crate) use self::skip::skip;
+
+/// What a panic says: a literal, or text that was put together.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let literal = || panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(literal)
+        .unwrap_or_else(|| "a panic".to_owned())
+}
 
 /// Runs `test` in a copy of this process that has one thread, as a launch needs it.
 pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
@@ -24,10 +33,7 @@ pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
             let problem = match panic::catch_unwind(test) {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(panic) => Some(match panic.downcast::<String>() {
-                    Ok(message) => *message,
-                    Err(_) => "a panic".to_owned(),
-                }),
+                Err(panic) => Some(message(&*panic)),
             };
             if let Some(problem) = &problem {
                 let _ = write(io::stderr(), problem.as_bytes());
