@@ -42,7 +42,7 @@ class DoubleFork:
 
 
 def fork_twice():
-    """The same where memory cannot be made executable."""
+    """The same without machine code."""
     between = os.fork()
     if between == 0:
         copy = -1
@@ -55,8 +55,8 @@ def fork_twice():
 
 
 def find(code):
-    """How to fork on this machine."""
+    """How to fork here: the machine may have no such code, and Python may not export its API."""
     try:
         return DoubleFork(code) if code else fork_twice
-    except OSError:
+    except (AttributeError, OSError):
         return fork_twice
