@@ -94,6 +94,8 @@ fn look<'v>(
     seen: &'v mut Value,
 ) -> (&'v str, &'v str) {
     *seen = client.run_in(name, language.look);
+    // A test that fails shows it.
+    println!("{seen}");
     (stdout(seen), seen["state"].as_str().unwrap())
 }
 
@@ -107,6 +109,7 @@ fn replays(language: &Language) {
     let seen = &mut Value::Null;
     for code in [language.begin, language.count, language.raise] {
         let executed = client.run_in("a", code);
+        println!("{executed}");
         let why = executed["record"]["error"]["message"].as_str();
         if let Some(why) = why.filter(|why| why.contains("22.13 and later")) {
             return skip(format_args!("{}: {why}", language.name));
