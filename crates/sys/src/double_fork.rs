@@ -2,8 +2,8 @@
 //!
 //! A copy of a template becomes a child of its cell's init because its parent, a process in the
 //! same pid namespace, ends at once. That process needs no memory of its own: it shares that of its
-//! parent, which waits for it (`CLONE_VM` and `CLONE_VFORK`, clone(2)). In a process with as many
-//! mappings as a Python that has loaded pandas, to copy memory and to give it up takes milliseconds.
+//! parent, which waits for it (`CLONE_VM` and `CLONE_VFORK`, clone(2)). Copying the memory of a
+//! Python that has loaded pandas, and freeing the copy, takes milliseconds.
 //!
 //! The C library has no such call. What it starts on a stack of its own never leaves that stack,
 //! and the copy has to return to where its template was called. The code here changes the stack in
