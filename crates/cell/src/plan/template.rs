@@ -6,6 +6,10 @@ use crate::drivers::template::TEMPLATE;
 use crate::spec::{Stdin, Stdio};
 use record::bytes::RawText;
 
+/// Settings of glibc (ld.so(8)), separated by colons; copies do not see it.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+const WITHOUT_RSEQ: &str = "glibc.pthread.rseq=0";
+
 impl Plan {
     /// The plan of a template that loads `modules`. It has the same file system, without
     /// anything of the caller's that can be written; and neither limits nor filters of
@@ -46,6 +50,16 @@ impl Plan {
             // No thread is copied by fork(2).
             program.env.insert(name.to_owned(), "1".into());
         }
+        // The kernel forgets the restartable sequences (rseq(2)) of a process that shares its memory,
+        // and so of the copies that such a process forks; glibc would rely on them in copies.
+        let tunables = program.env.entry(TUNABLES.to_owned()).or_default();
+        let given = tunables.to_lossy().into_owned();
+        let given = given.split(':').filter(|setting| !setting.is_empty());
+        *tunables = given
+            .chain([WITHOUT_RSEQ])
+            .collect::<Vec<_>>()
+            .join(":")
+            .into();
         plan
     }
 }

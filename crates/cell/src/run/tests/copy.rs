@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::rc::Rc;
 
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::sys::wait::waitpid;
@@ -225,6 +226,13 @@ fn a_template_outlives_cells_whose_set_up_fails() {
     });
 }
 
+/// The process of a copy, the only child of its init.
+fn program_of(copy: &Cell<'_>) -> Tested<Pid> {
+    let init = copy.parts().0.init.pid;
+    let children = fs::read_to_string(format!("/proc/{init}/task/{init}/children"))?;
+    Ok(Pid::from_raw(children.trim().parse()?))
+}
+
 /// Whether a process has memory of its own that is executable.
 fn has_code_in_memory(pid: Pid) -> Tested<bool> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
@@ -257,9 +265,32 @@ fn copies_are_forked_with_and_without_machine_code() {
             assert_eq!(run(&mut copy, 1, "print(7)")?, "7\n");
             let pid = template.pid()?;
             assert_eq!(has_code_in_memory(pid)?, has_code && !is_denied);
-            let init = copy.parts().0.init.pid;
-            let copies = fs::read_to_string(format!("/proc/{init}/task/{init}/children"))?;
-            assert!(!has_code_in_memory(Pid::from_raw(copies.trim().parse()?))?);
+            assert!(!has_code_in_memory(program_of(&copy)?)?);
+        }
+        Ok(())
+    });
+}
+
+/// glibc reads the number of the CPU from memory that the kernel keeps up to date (rseq(2)), but not
+/// in a process that was forked by one without memory of its own.
+#[test]
+fn a_copy_knows_its_cpu() {
+    const CODE: &str = "import ctypes, os
+print(ctypes.CDLL(None).sched_getcpu(), 'GLIBC_TUNABLES' in os.environ)";
+    if !is_possible() {
+        return;
+    }
+    alone(|| {
+        let bench = Bench::new()?;
+        let template = template(bench.plan.for_template(&[]))?;
+        let mut copy = bench.copy(template.template())?;
+        let pid = program_of(&copy)?;
+        for (execution, cpu) in (1..).zip(sys::process::allowed_cpus()?) {
+            let mut one = CpuSet::new();
+            one.set(cpu)?;
+            sched_setaffinity(pid, &one)?;
+            let shown = run(&mut copy, execution, CODE)?;
+            assert_eq!(shown, format!("{cpu} False\n"));
         }
         Ok(())
     });

@@ -117,16 +117,24 @@ impl<'a> Cell<'a> {
         cancel: Cancel<'a>,
     ) -> Result<Self> {
         let filter = start.filter;
+        let has_files = !start.content.inputs.is_empty() || !start.content.stages.is_empty();
         let start = Launch {
             role: Role::Copy(&template.namespaces),
             ..start
         };
         let mut cell = Self::start(start, denials, cancel)?;
         cell.running.start = Start::Forked;
-        // The template forks while init sets the cell up.
-        let talk = template.fork(&cell.await_prepared()?)?;
-        let prepared = cell.await_prepared()?;
         let plan = Rc::clone(&cell.plan);
+        let first = cell.await_prepared()?;
+        let (talk, prepared) = if has_files {
+            // They may be larger than the limit of memory, and init be killed for it.
+            let prepared = cell.await_prepared()?;
+            (template.fork(&first)?, prepared)
+        } else {
+            // The template forks while init sets the cell up.
+            let talk = template.fork(&first)?;
+            (talk, cell.await_prepared()?)
+        };
         let parked = template.confine(
             talk,
             &mut cell.running,
