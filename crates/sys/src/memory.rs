@@ -324,6 +324,19 @@ pub(crate) fn errno_of(error: std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
+/// Has the kernel refuse to make memory executable that can be written or could be, in this process
+/// and in those that it starts, as a service with `MemoryDenyWriteExecute=` has it (PR_SET_MDWE,
+/// prctl(2)).
+///
+/// # Errors
+/// The error number of prctl(2): EINVAL before Linux 6.3.
+pub fn deny_write_execute() -> Result<(), Errno> {
+    let refuse = libc::c_ulong::from(libc::PR_MDWE_REFUSE_EXEC_GAIN);
+    let none: libc::c_ulong = 0;
+    // SAFETY: numbers only.
+    Errno::result(unsafe { libc::prctl(libc::PR_SET_MDWE, refuse, none, none, none) }).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,13 +7,12 @@ use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::rc::Rc;
 
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{Shutdown, shutdown};
-use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::Pid;
 
 use crate::child::{Content, Filter};
 use crate::drivers::find;
@@ -252,13 +251,9 @@ fn copies_are_forked_with_and_without_machine_code() {
         let bench = Bench::new()?;
         let has_code = !sys::double_fork::code().is_empty();
         for is_denied in [false, true] {
-            if is_denied {
-                let refuse = libc::PR_MDWE_REFUSE_EXEC_GAIN as libc::c_ulong;
-                // SAFETY: numbers only; this process makes no memory executable.
-                if unsafe { libc::prctl(libc::PR_SET_MDWE, refuse, 0_u64, 0_u64, 0_u64) } != 0 {
-                    skip("this kernel has no PR_SET_MDWE (Linux 6.3)");
-                    return Ok(());
-                }
+            if is_denied && sys::memory::deny_write_execute().is_err() {
+                skip("this kernel has no PR_SET_MDWE (Linux 6.3)");
+                return Ok(());
             }
             let template = template(bench.plan.for_template(&[]))?;
             let mut copy = bench.copy(template.template())?;
@@ -296,17 +291,6 @@ print(ctypes.CDLL(None).sched_getcpu(), 'GLIBC_TUNABLES' in os.environ)";
     });
 }
 
-/// Kills what this process starts, until it has ended.
-fn kill_children_of(pid: Pid) {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    while let Ok(children) = fs::read_to_string(&path) {
-        let child = children.split_ascii_whitespace().next();
-        if let Some(child) = child.and_then(|child| child.parse().ok()) {
-            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
-        }
-    }
-}
-
 #[test]
 fn a_template_ends_if_a_process_that_shares_its_memory_is_killed() {
     const MOST: usize = 1000;
@@ -319,18 +303,16 @@ fn a_template_ends_if_a_process_that_shares_its_memory_is_killed() {
         let pid = template.pid()?;
         // Before that, it maps the code, which needs no process.
         drop(bench.copy(template.template())?);
-        // SAFETY: this process has one thread.
-        let killer = match unsafe { fork() }? {
-            ForkResult::Child => {
-                kill_children_of(pid);
-                sys::process::exit_now(0)
-            }
-            ForkResult::Parent { child } => child,
-        };
+        // Kills what the template starts, until it has ended.
+        let script = "while :; do read -r child <$0; [ -z \"$child\" ] || kill -KILL $child; done 2>/dev/null";
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let mut killer = Command::new("/bin/sh")
+            .args(["-c", script, &children])
+            .spawn()?;
         let mut copies = (0..MOST).map(|_| bench.copy(template.template()).map(drop));
         let error = copies.find_map(Result::err);
-        let _ = kill(killer, Signal::SIGKILL);
-        waitpid(killer, None)?;
+        killer.kill()?;
+        killer.wait()?;
         let error = error.ok_or("no process was killed")?.to_string();
         assert!(error.contains("template"), "{error}");
         assert!(
