@@ -360,7 +360,7 @@ fn run_rows(
     }
 }
 
-/// Lets a scene that failed because of `why` pass by passing `times` in a row.
+/// Lets a scene that failed because of `why` pass if it then passes so many `times` in a row.
 fn prove(row: &Row<'_>, stage: &Stage, times: usize, why: &str) -> Check {
     for _ in 0..times {
         stage.take_notes();

@@ -9,8 +9,8 @@
 //! and the copy has to return to where its template was called. The code here changes the stack in
 //! the copy, and leaves the fork itself to the C library, which also puts its own state in order.
 
-/// The code of this function, which refers to nothing outside of itself; empty where there is none
-/// for this machine.
+/// The position-independent machine code of this function; empty on machines for which there is
+/// none.
 ///
 /// ```c
 /// long double_fork(void before(void), pid_t fork(void), void after_in_copy(void),
@@ -21,6 +21,9 @@
 /// copy. In the caller it returns the pid of the process in between, or a negative error number.
 /// That process has ended, with status 0 if there is a copy, and is to be waited for. While it
 /// lives, it uses the memory below `end_of_stack`, which is aligned to 16 bytes.
+///
+/// The copy has no restartable sequences (rseq(2)): the kernel takes them from a process that shares
+/// memory, and what that forks inherits none.
 pub fn code() -> &'static [u8] {
     machine::code()
 }
@@ -32,13 +35,27 @@ mod machine {
 
     const FLAGS: libc::c_int = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
 
+    /// The function, between its symbols.
+    macro_rules! function {
+        ($($instruction:literal,)*) => {
+            global_asm!(
+                ".pushsection .text",
+                ".balign 16",
+                ".hidden cellblock_double_fork, cellblock_double_fork_end",
+                ".globl cellblock_double_fork, cellblock_double_fork_end",
+                "cellblock_double_fork:",
+                $($instruction,)*
+                "cellblock_double_fork_end:",
+                ".popsection",
+                clone = const libc::SYS_clone,
+                flags = const FLAGS,
+                exit = const libc::SYS_exit_group,
+            );
+        };
+    }
+
     #[cfg(target_arch = "x86_64")]
-    global_asm!(
-        ".pushsection .text",
-        ".balign 16",
-        ".hidden cellblock_double_fork, cellblock_double_fork_end",
-        ".globl cellblock_double_fork, cellblock_double_fork_end",
-        "cellblock_double_fork:",
+    function!(
         "push rbp",
         "push rbx",
         "push r12",
@@ -85,20 +102,10 @@ mod machine {
         "pop rbx",
         "pop rbp",
         "ret",
-        "cellblock_double_fork_end:",
-        ".popsection",
-        clone = const libc::SYS_clone,
-        flags = const FLAGS,
-        exit = const libc::SYS_exit_group,
     );
 
     #[cfg(target_arch = "aarch64")]
-    global_asm!(
-        ".pushsection .text",
-        ".balign 16",
-        ".hidden cellblock_double_fork, cellblock_double_fork_end",
-        ".globl cellblock_double_fork, cellblock_double_fork_end",
-        "cellblock_double_fork:",
+    function!(
         "stp x29, x30, [sp, -48]!",
         "stp x19, x20, [sp, 16]",
         "stp x21, x22, [sp, 32]",
@@ -138,13 +145,9 @@ mod machine {
         "ldp x21, x22, [sp, 32]",
         "ldp x29, x30, [sp], 48",
         "ret",
-        "cellblock_double_fork_end:",
-        ".popsection",
-        clone = const libc::SYS_clone,
-        flags = const FLAGS,
-        exit = const libc::SYS_exit_group,
     );
 
+    // SAFETY: the assembly above defines both, and only their addresses are used.
     unsafe extern "C" {
         static cellblock_double_fork: u8;
         static cellblock_double_fork_end: u8;
@@ -183,16 +186,24 @@ mod tests {
 
     static CALLED: AtomicI64 = AtomicI64::new(0);
 
+    /// Adds a digit to those of the functions called so far.
+    fn note(digit: i64) {
+        CALLED.store(
+            CALLED.load(Ordering::Relaxed) * 10 + digit,
+            Ordering::Relaxed,
+        );
+    }
+
     extern "C" fn before() {
-        CALLED.store(CALLED.load(Ordering::Relaxed) * 10 + 1, Ordering::Relaxed);
+        note(1);
     }
 
     extern "C" fn in_copy() {
-        CALLED.store(CALLED.load(Ordering::Relaxed) * 10 + 2, Ordering::Relaxed);
+        note(2);
     }
 
     extern "C" fn in_caller() {
-        CALLED.store(CALLED.load(Ordering::Relaxed) * 10 + 3, Ordering::Relaxed);
+        note(3);
     }
 
     extern "C" fn real_fork() -> i32 {

@@ -324,9 +324,8 @@ pub(crate) fn errno_of(error: std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-/// Has the kernel refuse to make memory executable that can be written or could be, in this process
-/// and in those that it starts, as a service with `MemoryDenyWriteExecute=` has it (PR_SET_MDWE,
-/// prctl(2)).
+/// Has the kernel refuse, in this process and in those that it starts, to make memory executable
+/// that is or was writable (PR_SET_MDWE, prctl(2)), as `MemoryDenyWriteExecute=` of systemd does.
 ///
 /// # Errors
 /// The error number of prctl(2): EINVAL before Linux 6.3.

@@ -31,7 +31,7 @@ pub(super) fn interrupt(program: Pid, signal: Signal) {
     }
 }
 
-/// The processes that init may look at: all but those whose memory is protected.
+/// The processes that `/proc` shows to init: all but those that are not dumpable (prctl(2)).
 fn processes() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| Some(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)))

@@ -6,7 +6,7 @@ use crate::drivers::template::TEMPLATE;
 use crate::spec::{Stdin, Stdio};
 use record::bytes::RawText;
 
-/// Settings of glibc (ld.so(8)), separated by colons; copies do not see it.
+/// Settings of glibc (ld.so(8)), separated by colons. Copies remove it from their environment.
 const TUNABLES: &str = "GLIBC_TUNABLES";
 const WITHOUT_RSEQ: &str = "glibc.pthread.rseq=0";
 
@@ -50,8 +50,7 @@ impl Plan {
             // No thread is copied by fork(2).
             program.env.insert(name.to_owned(), "1".into());
         }
-        // The kernel forgets the restartable sequences (rseq(2)) of a process that shares its memory,
-        // and so of the copies that such a process forks; glibc would rely on them in copies.
+        // A copy has no restartable sequences (`sys::double_fork`), and glibc would not notice.
         let tunables = program.env.entry(TUNABLES.to_owned()).or_default();
         let given = tunables.to_lossy().into_owned();
         let given = given.split(':').filter(|setting| !setting.is_empty());

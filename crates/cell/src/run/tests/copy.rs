@@ -301,8 +301,6 @@ fn a_template_ends_if_a_process_that_shares_its_memory_is_killed() {
         let bench = Bench::new()?;
         let template = template(bench.plan.for_template(&[]))?;
         let pid = template.pid()?;
-        // Before that, it maps the code, which needs no process.
-        drop(bench.copy(template.template())?);
         // Kills what the template starts, until it has ended.
         let script = "while :; do read -r child <$0; [ -z \"$child\" ] || kill -KILL $child; done 2>/dev/null";
         let children = format!("/proc/{pid}/task/{pid}/children");

@@ -4,8 +4,8 @@
 //!   supervisor            cell's init           template              copy
 //!   launch          ────►
 //!                   ◄──── PREPARED {pid namespace}
-//!   request {fds}   ──────────────────────────► forks twice   ──────► hello, watch {fd}
-//!                         sets the cell up                            becomes init's child
+//!   request {fds}   ──────────────────────────► forks twice   ──────► becomes init's child
+//!                         sets the cell up                            hello, watch {fd}
 //!                   ◄──── PREPARED {fds}
 //!   limits, cgroup; request {fds, calls} ───────────────────────────► enters, confines itself
 //!                   ◄──────────────────────────────────────────────── locked
@@ -127,7 +127,8 @@ impl<'a> Cell<'a> {
         let plan = Rc::clone(&cell.plan);
         let first = cell.await_prepared()?;
         let (talk, prepared) = if has_files {
-            // They may be larger than the limit of memory, and init be killed for it.
+            // They may exceed the limit of memory, and init must not be killed for that while the
+            // template forks.
             let prepared = cell.await_prepared()?;
             (template.fork(&first)?, prepared)
         } else {

@@ -1,4 +1,4 @@
-"""Forks a process that the process between the two forks leaves at once."""
+"""Forks twice; the process in between ends at once, and leaves the copy to the cell's init."""
 
 import ctypes
 import mmap

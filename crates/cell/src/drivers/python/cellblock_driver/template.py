@@ -122,13 +122,13 @@ def serve(number, names, load):
     immortal.immortalise()
     gc.freeze()
     pieces = rehearsal.learn()
-    # Not before: what this process writes to while a fork shares it is not one page any more.
+    # Not before: a huge page that this process writes to while a fork shares it is split.
     rehearsal.collapse()
     control.send(b"ready")
     twice = None
     while True:
         fields, descriptors = receive(control)
-        # Not before, so that a copy can free it.
+        # Not before `immortalise`, so that a copy frees it.
         twice = twice or doublefork.find(fields["double_fork"][0])
         if fork(twice, fields, descriptors, pieces):
             control.detach()
