@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::cells::cell::{Cell, Run};
 use crate::cells::prelude::*;
@@ -232,13 +232,20 @@ fn destination_swapped(stage: &Stage) -> Check {
     let victim = place.secret.with_file_name("victim");
     let moved = place.secret.with_file_name("moved");
     fs::create_dir(&victim)?;
-    let watch = stage
-        .python("import time\ntime.sleep(0.5)\nopen('file', 'w').write('x')\n")
-        .option(["--out", &place.out.to_string_lossy()])
-        .spawn()?;
-    std::thread::sleep(stage.within(250));
+    let sync = stage.scratch()?;
+    let shared = sync.dir("shared", 0o777)?;
+    let code = r#"
+import os, time
+open("/sync/begun", "w").close()
+while not os.path.exists("/sync/swapped"):
+    time.sleep(0.01)
+open("file", "w").write("x")
+"#;
+    let mut watch = (place.cell(stage, code).rw(&shared, Path::new("/sync"))).spawn()?;
+    watch.until_exists(&shared.join("begun"), stage.within(10_000))?;
     fs::rename(&place.out, &moved)?;
     symlink(&victim, &place.out)?;
+    fs::write(shared.join("swapped"), "")?;
     let run = Run::of(watch.until_end(stage.within(10_000))?)?.ended(Outcome::Ok)?;
     assert_eq!(names(&victim)?, Vec::<String>::new(), "{}", run.json);
     assert_eq!(names(&moved)?, ["file"]);

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -188,6 +189,19 @@ impl Watch {
             stdout: self.stdout,
             stderr: self.stderr,
         })
+    }
+
+    /// Collects output until this file is there, with which a program says where it is.
+    pub(crate) fn until_exists(&mut self, file: &Path, deadline: Duration) -> Check {
+        let end = Instant::now() + deadline;
+        while !file.exists() {
+            let ended = self.pump(Duration::from_millis(5))?.is_some() && !file.exists();
+            if ended || Instant::now() > end {
+                let stderr = String::from_utf8_lossy(&self.stderr);
+                return Err(fail(format!("no {}: {}", file.display(), stderr.trim())));
+            }
+        }
+        Ok(())
     }
 
     fn wait_for_output(&self, nap: Duration) -> Check {

@@ -260,17 +260,6 @@ fn grace_for_a_flood(stage: &Stage) -> Check {
     Ok(())
 }
 
-fn until_ready(stage: &Stage, watch: &mut process::Watch, marker: &Path) -> Check {
-    let start = Instant::now();
-    while !marker.exists() {
-        if start.elapsed() > stage.within(10_000) {
-            return Err(fail("the program did not start"));
-        }
-        watch.pump(Duration::from_millis(5))?;
-    }
-    Ok(())
-}
-
 /// The program gets the signal that cancels.
 fn grace_at_a_cancellation(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
@@ -284,7 +273,7 @@ fn grace_at_a_cancellation(stage: &Stage) -> Check {
             .rw(&shared, Path::new("/shared"))
             .limit("grace", &stage.duration(20_000))
             .spawn()?;
-        until_ready(stage, &mut watch, &shared.join("ready"))?;
+        watch.until_exists(&shared.join("ready"), stage.within(10_000))?;
         watch.signal(number)?;
         let run = Run::of(watch.until_end(stage.within(20_000))?)?.ended(Outcome::Cancelled)?;
         assert_eq!(run.stdout(), format!("got {name}\n"));
@@ -303,9 +292,9 @@ fn cancelled_twice(stage: &Stage) -> Check {
         .limit("grace", "10m")
         .limit("wall", "20m")
         .spawn()?;
-    until_ready(stage, &mut watch, &shared.join("ready"))?;
+    watch.until_exists(&shared.join("ready"), stage.within(10_000))?;
     watch.signal(Signal::SIGTERM)?;
-    until_ready(stage, &mut watch, &shared.join("warned"))?;
+    watch.until_exists(&shared.join("warned"), stage.within(10_000))?;
     assert!(
         watch.pump(Duration::from_millis(100))?.is_none(),
         "no grace"
