@@ -22,7 +22,8 @@ use record::error::{Result, SetupError, Step};
 /// the current one is not renewed.
 const MOST_OLD: usize = 8;
 
-/// The time after a template that could not be made.
+/// The time after a template that could not be made, and the shortest from one that was made
+/// to the next if it ended.
 const BACK_OFF: Duration = Duration::from_secs(10);
 /// How long the first template may take: its cell and its modules have deadlines of their
 /// own, which end before.
@@ -169,6 +170,8 @@ impl<'s> Templates<'s> {
                 generation.copies += 1;
                 return Ok((socket, Some(generation.number)));
             }
+            // A template that ends whenever it is forked would be made again and again.
+            now.not_before = Some(generation.since + BACK_OFF);
             now.current = None;
             now.renew(self.spawner, self.renewal);
         }
@@ -370,6 +373,41 @@ mod tests {
         let error = hear_within(&ours, none).expect_err("a template");
         assert!(error.to_string().contains("is gone"), "{error}");
         Ok(())
+    }
+
+    #[test]
+    fn a_template_that_ends_at_once_is_not_made_again_at_once() {
+        alone(|| {
+            let spawner = Spawner::fork(Base::default())?;
+            for (age, is_made) in [(Duration::ZERO, false), (BACK_OFF, true)] {
+                let mut ended = Generation::of(keeper_that_is_gone()?, 1, 0);
+                ended.since = Instant::now()
+                    .checked_sub(age)
+                    .ok_or("the host is too new")?;
+                let templates = Templates {
+                    spawner: &spawner,
+                    renewal: Renewal::default(),
+                    now: RefCell::new(Now {
+                        current: Some(ended),
+                        ..Now::default()
+                    }),
+                };
+                let (_, number) = templates.supervisor()?;
+                assert_eq!(number, None);
+                assert_eq!(templates.now.borrow().next.is_some(), is_made);
+            }
+            Ok(())
+        });
+    }
+
+    fn keeper_that_is_gone() -> Tested<OwnedFd> {
+        let (ours, _) = nix::sys::socket::socketpair(
+            nix::sys::socket::AddressFamily::Unix,
+            nix::sys::socket::SockType::SeqPacket,
+            None,
+            nix::sys::socket::SockFlag::SOCK_CLOEXEC,
+        )?;
+        Ok(ours)
     }
 
     #[test]
