@@ -19,8 +19,14 @@ test('the last statement is found by the parser', () => {
     ['function f() {}', false],
     ['[1]\n  .map(String)', true],
   ]) {
-    assert.strictEqual(hasValue(code), expected, code);
+    assert.strictEqual(hasValue(code, {}), expected, code);
   }
+});
+
+test('a value is the one before what generated code declares at its end', () => {
+  const code = 'f();\nvar N;\n\n';
+  assert.strictEqual(hasValue(code, {}), false);
+  assert.strictEqual(hasValue(code, { declaresAtEnd: true }), true);
 });
 
 test('an object literal at the end is not a block', () => {

@@ -150,14 +150,13 @@ function valueOf(session, description) {
 /** Evaluates the code as V8's console does: declarations stay for later executions,
  * which may repeat them, and await works. */
 function evaluateInConsole(code, execution, { end, fail }) {
-  const { file, declaresAtEnd } = execution;
+  const { file } = execution;
   const session = new Session();
   execution.session = session;
   session.connect();
   if (/\b(?:import|export)\b/.test(code)) code = withoutModule(session, code);
   if (/\}\s*$/.test(code)) code = withLiteral(code);
   if (code.includes(IMPORT) || code.includes(META)) provide(file);
-  const written = declaresAtEnd ? code.replace(/(?:\s*var [\w$]+;)+\s*$/, '') : code;
   const expression = `${code}\n//# sourceURL=${file}`;
   let isParsing = true;
   session.post('Runtime.evaluate', { expression, replMode: true }, (failure, answer) => {
@@ -167,7 +166,7 @@ function evaluateInConsole(code, execution, { end, fail }) {
     // Nothing else is known before the code has run.
     const place = isParsing && { line: details?.lineNumber + 1, column: details?.columnNumber + 1 };
     session.disconnect();
-    if (!details) end(value !== undefined && hasValue(written) ? value : undefined);
+    if (!details) end(value !== undefined && hasValue(code, execution) ? value : undefined);
     else if (isParsing) fail(value, place);
     else fail(value);
   });

@@ -21,7 +21,7 @@ function evaluate(code, execution, { end, fail }) {
   }
   if (value === undefined) return end(undefined);
   const { hasValue } = require('./statements.cjs');
-  end(hasValue(code) ? value : undefined);
+  end(hasValue(code, execution) ? value : undefined);
 }
 
 /** The code as a script; undefined if it does not parse: the console reports where. */

@@ -45,8 +45,9 @@ function lastStatement(code) {
   return undefined;
 }
 
-/** Whether the last statement is an expression. */
-function hasValue(code) {
+/** Whether the last statement that the caller wrote is an expression. */
+function hasValue(code, { declaresAtEnd }) {
+  if (declaresAtEnd) code = code.replace(/(?:\s*var [\w$]+;)+\s*$/, '');
   const start = lastStatement(code);
   if (start === undefined || DECLARATION.test(code.slice(start)) || code[start] === '{') return false;
   if (isExpression(code.slice(start))) return true;

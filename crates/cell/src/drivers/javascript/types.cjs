@@ -36,18 +36,22 @@ function placed(error) {
   return error;
 }
 
+/** The code by Node's own means; undefined where it would have to be generated, which Node 26
+ * does not do any more. */
 function byNode(source, execution) {
-  const convert = Module.stripTypeScriptTypes;
-  try {
-    return convert(source, { mode: 'strip' });
-  } catch (error) {
-    if (error.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') throw placed(error);
-  }
-  try {
-    return withMap(convert(source, { mode: 'transform', sourceMap: true, sourceUrl: execution.file }), execution);
-  } catch (error) {
-    throw placed(error);
-  }
+  const attempt = (options, isPassed) => {
+    try {
+      return Module.stripTypeScriptTypes(source, options);
+    } catch (error) {
+      if (!isPassed(error.code)) throw placed(error);
+      return undefined;
+    }
+  };
+  const stripped = attempt({ mode: 'strip' }, (code) => code === 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX');
+  if (stripped !== undefined) return stripped;
+  const options = { mode: 'transform', sourceMap: true, sourceUrl: execution.file };
+  const made = attempt(options, (code) => code === 'ERR_INVALID_ARG_VALUE');
+  return made === undefined ? undefined : withMap(made, execution);
 }
 
 function byCompiler(ts, source, execution) {
@@ -87,11 +91,16 @@ function compiler(file) {
 }
 
 function convert(source, execution) {
-  if (Module.stripTypeScriptTypes) return byNode(source, execution);
+  const canStrip = Boolean(Module.stripTypeScriptTypes);
+  const stripped = canStrip ? byNode(source, execution) : undefined;
+  if (stripped !== undefined) return stripped;
   const ts = compiler(execution.file);
   if (ts) return byCompiler(ts, source, execution);
+  const why = canStrip
+    ? 'can only strip types, but this code has an enum, a namespace or a parameter property'
+    : 'cannot strip types, as 22.13 and later do';
   const error = new Error(
-    `Cannot find package 'typescript', and Node ${process.version} cannot strip types, as 22.13 and later do: ` +
+    `Cannot find package 'typescript', and Node ${process.version} ${why}: ` +
       'write it in JavaScript',
   );
   error.place = { isMissing: true };
