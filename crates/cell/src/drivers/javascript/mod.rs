@@ -22,8 +22,9 @@
 //! the package `typescript` below `/usr` or the workspace. Types are not checked.
 //! Where blanking types out is not enough (enums, namespaces, parameter
 //! properties), lines in the error are mapped back; `stack` as the code itself
-//! sees it is not. Node's own transformation knows no decorators, the package
-//! does.
+//! sees it is not. Node 22 to 25 generate that code themselves, without
+//! decorators; Node 26 does not any more, and needs the package, which knows
+//! decorators too.
 //!
 //! # How it works
 //!
