@@ -5,7 +5,7 @@ use std::fs;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::cells::cell::Run;
 use crate::cells::host::landlock_abi;
@@ -46,8 +46,7 @@ const ACTORS: &[Actor] = &[
             let _ = fs::write("/dev/shm/cellblock-channel-test", "x");
             let _ = fs::write("/tmp/cellblock-channel-test", "x");
             let _ = fs::write(sync.join("ready"), "");
-            let start = Instant::now();
-            while !sync.join("done").exists() && start.elapsed() < Duration::from_secs(10) {
+            while sync.exists() && !sync.join("done").exists() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             if let Ok(segment) = shared {
@@ -132,14 +131,12 @@ fn between_cells(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let sync = scratch.dir("outside", 0o777)?;
     let mut offer = stage.outside("channels/offer", [&sync.to_string_lossy()]);
-    let offer = Watch::start(&mut offer)?;
-    wait_for(&sync.join("ready"), stage)?;
-    let look = crate::cells::process::finish(
-        &mut stage.outside("channels/look", []),
-        stage.within(5_000),
-    )?;
+    let mut offer = Watch::start(&mut offer)?;
+    offer.until_exists(&sync.join("ready"), stage.patience())?;
+    let look =
+        crate::cells::process::finish(&mut stage.outside("channels/look", []), stage.patience())?;
     fs::write(sync.join("done"), "")?;
-    offer.until_end(stage.within(5_000))?;
+    offer.until_end(stage.patience())?;
     assert_eq!(
         String::from_utf8_lossy(&look.stdout),
         "socket segment queue shm tmp "
@@ -149,15 +146,15 @@ fn between_cells(stage: &Stage) -> Check {
     // them before the namespaces would.
     for layers in [&[][..], &["landlock"], &["landlock", "seccomp"]] {
         let sync = scratch.dir(&format!("inside-{}", layers.len()), 0o777)?;
-        let offer = stage
+        let mut offer = stage
             .probe("channels/offer", ["/sync"])
             .without_all(layers)
             .rw(&sync, Path::new("/sync"))
             .spawn()?;
-        wait_for(&sync.join("ready"), stage)?;
+        offer.until_exists(&sync.join("ready"), stage.patience())?;
         let look = stage.probe("channels/look", []).without_all(layers).run()?;
         fs::write(sync.join("done"), "")?;
-        Run::of(offer.until_end(stage.within(15_000))?)?.ended(Outcome::Ok)?;
+        Run::of(offer.until_end(stage.patience())?)?.ended(Outcome::Ok)?;
         assert_eq!(look.ended(Outcome::Ok)?.stdout(), "", "without {layers:?}");
     }
     Ok(())
@@ -231,17 +228,6 @@ fn socket_beneath_a_bind(stage: &Stage) -> Check {
         let run = without.run()?.ended(Outcome::Ok)?;
         let wanted = format!("{refused} {paired} {refused} {refused} ");
         assert_eq!((run.stdout(), warnings(&run)), (&*wanted, 0));
-    }
-    Ok(())
-}
-
-fn wait_for(path: &Path, stage: &Stage) -> Check {
-    let start = Instant::now();
-    while !path.exists() {
-        if start.elapsed() > stage.within(5_000) {
-            return Err(fail(format!("{} did not come", path.display())));
-        }
-        std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }

@@ -192,12 +192,12 @@ fn directory_as_standard_input(stage: &Stage) -> Check {
 
     let cell = stage.probe("descriptors/reach", []);
     let mut recorded = cell.command();
-    let process = process::finish(recorded.stdin(host()?), stage.within(10_000))?;
+    let process = process::finish(recorded.stdin(host()?), stage.patience())?;
     let run = Run::of(process)?.ended(Outcome::Setup)?;
     let error = &run.json["setup_error"];
     assert!(error.to_string().contains("a directory"), "{error}");
     let mut through = cell.passed_through().command();
-    let through = process::finish(through.stdin(host()?), stage.within(10_000))?;
+    let through = process::finish(through.stdin(host()?), stage.patience())?;
     assert_eq!((through.code(), &*through.stdout), (125, &b""[..]));
     Ok(())
 }
@@ -231,7 +231,7 @@ fn file_as_standard_input(stage: &Stage) -> Check {
         let mut file = options.open(&path)?;
         file.seek(SeekFrom::Start(9))?;
         let mut command = altering(stage).command();
-        let process = process::finish(command.stdin(file), stage.within(10_000))?;
+        let process = process::finish(command.stdin(file), stage.patience())?;
         let run = Run::of(process)?.ended(Outcome::Ok)?;
         assert_eq!(run.stdout(), format!("{told} read\n"));
         let now = fs::metadata(&path)?.permissions().mode() & 0o7777;
@@ -257,7 +257,7 @@ fn file_without_its_name(stage: &Stage) -> Check {
         let file = File::open(path)?;
         fs::remove_file(path)?;
         let mut command = altering(stage).command();
-        Run::of(process::finish(command.stdin(file), stage.within(10_000))?)
+        Run::of(process::finish(command.stdin(file), stage.patience())?)
     };
     let refused = run(&path)?.ended(Outcome::Setup)?;
     let error = &refused.json["setup_error"];
@@ -281,5 +281,5 @@ fn finish(stage: &Stage, mut command: Command, host: &File) -> Check<process::Fi
             Ok(())
         });
     }
-    process::finish(&mut command, stage.within(10_000))
+    process::finish(&mut command, stage.patience())
 }

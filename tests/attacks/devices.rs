@@ -93,7 +93,7 @@ fn found_device(stage: &Stage) -> Check {
     let path = node.to_string_lossy();
     let outside = process::finish(
         &mut stage.outside("devices/open", [path.as_ref()]),
-        stage.within(5_000),
+        stage.patience(),
     )?;
     assert_eq!(String::from_utf8_lossy(&outside.stdout), "Ok(())\n");
 

@@ -31,8 +31,7 @@ const SECRET: &str = "hunter2-hunter2";
 
 fn not_inside(stage: &Stage) -> Check {
     let mut outside = stage.outside("environment/show", []);
-    let outside =
-        crate::cells::process::finish(outside.env("API_KEY", SECRET), stage.within(5_000))?;
+    let outside = crate::cells::process::finish(outside.env("API_KEY", SECRET), stage.patience())?;
     assert!(
         String::from_utf8_lossy(&outside.stdout).contains(SECRET),
         "not live"

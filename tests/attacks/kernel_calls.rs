@@ -248,7 +248,7 @@ fn transfer(number: libc::c_long, pid: i32) -> Attempt {
 /// Runs `attempt` on another process of the same user.
 fn with_sibling(attempt: impl FnOnce(i32) -> Attempt) -> Attempt {
     let sibling = raw::fork(|| {
-        std::thread::sleep(std::time::Duration::from_secs(5));
+        std::thread::sleep(std::time::Duration::from_secs(60));
         0
     })?;
     let came = attempt(sibling.as_raw());

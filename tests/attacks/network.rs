@@ -62,7 +62,7 @@ fn reach(address: &str) -> Attempt {
     let (protocol, address) = address.split_once(':').ok_or(Errno::EINVAL)?;
     let address: SocketAddr = address.parse().map_err(|_| Errno::EINVAL)?;
     match protocol {
-        "tcp" => TcpStream::connect_timeout(&address, Duration::from_millis(500)).map(drop),
+        "tcp" => TcpStream::connect_timeout(&address, Duration::from_secs(10)).map(drop),
         _ => UdpSocket::bind(if address.is_ipv4() {
             "0.0.0.0:0"
         } else {

@@ -108,7 +108,7 @@ fn securebits_hold_alone(stage: &Stage) -> Check {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user"]).args(words);
         command.args(["cat", "/proc/self/status"]);
-        let output = process::finish(&mut command, stage.within(5_000))?;
+        let output = process::finish(&mut command, stage.patience())?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let root = status(&[])?;

@@ -96,7 +96,7 @@ fn interpreter_is_the_executable(stage: &Stage) -> Check {
         command
             .args(cell.command().get_args())
             .stdin(tempfile::tempfile_in(scratch.path())?);
-        let run = Run::of(process::finish(&mut command, stage.within(10_000))?)?;
+        let run = Run::of(process::finish(&mut command, stage.patience())?)?;
         if without.is_empty() {
             // Landlock lets only files in the cell's directories be executed.
             assert_eq!(

@@ -84,7 +84,7 @@ fn who(stage: &Stage, program: &Path) -> Check<String> {
         .args(["--probe", "setuid/who"])
         .uid(SOMEBODY)
         .gid(SOMEBODY);
-    let process = process::finish(&mut command, stage.within(5_000))?;
+    let process = process::finish(&mut command, stage.patience())?;
     Ok(String::from_utf8_lossy(&process.stdout).trim().to_owned())
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::sys::signal::{SigSet, Signal};
@@ -330,8 +330,7 @@ const ACTORS: &[Actor] = &[
 fn until_done(args: &[String]) -> i32 {
     let sync = Path::new(&args[0]);
     let _ = fs::write(sync.join("ready"), "");
-    let start = Instant::now();
-    while !sync.join("done").exists() && start.elapsed() < Duration::from_secs(10) {
+    while !sync.join("done").exists() {
         std::thread::sleep(Duration::from_millis(1));
     }
     0
@@ -372,17 +371,11 @@ impl<'s> Shared<'s> {
             false => cell.ro(&source, target),
         };
         let cell = options.iter().fold(cell, |cell, pair| cell.option(*pair));
-        let running = cell.spawn()?;
-        let start = Instant::now();
-        while !sync.join("ready").exists() {
-            if start.elapsed() > self.stage.within(10_000) {
-                return Err(fail(format!("{actor} did not come")));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let mut running = cell.spawn()?;
+        running.until_exists(&sync.join("ready"), self.stage.patience())?;
         let said = outside(&self.path().join("file"));
         fs::write(sync.join("done"), "")?;
-        let run = Run::of(running.until_end(self.stage.within(15_000))?)?;
+        let run = Run::of(running.until_end(self.stage.patience())?)?;
         let run = run.ended(Outcome::Ok)?;
         Ok((run.stdout().trim().to_owned(), said))
     }

@@ -179,7 +179,7 @@ impl Terminal {
                 Ok(())
             });
         }
-        process::finish(&mut command, stage.within(10_000))
+        process::finish(&mut command, stage.patience())
     }
 
     /// What a process that reads from the terminal gets.

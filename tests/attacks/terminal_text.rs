@@ -269,7 +269,7 @@ fn on_terminal(stage: &Stage, words: &[&OsStr]) -> Check<String> {
             Ok(0) => break,
             Ok(got) => shown.extend_from_slice(&buffer[..got]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if began.elapsed() > stage.within(20_000) {
+                if began.elapsed() > stage.patience() {
                     child.kill()?;
                     return Err(fail(format!("{words:?} does not end")));
                 }

@@ -243,7 +243,7 @@ impl Attack {
 
 fn outside(stage: &Stage, how: &str, probe: &str) -> Check<Attempt> {
     let mut command = std::process::Command::new(&stage.probe);
-    let process = process::finish(command.args([how, probe]), stage.within(5_000))?;
+    let process = process::finish(command.args([how, probe]), stage.patience())?;
     Report::find(probe, &String::from_utf8_lossy(&process.stdout))
         .map_err(|stop| fail(format!("{stop:?}, {}", process.complaint())))
 }

@@ -114,7 +114,7 @@ fn alike(stage: &Stage, script: &str, code: i32, stdout: &str) -> Check {
         command
             .env("LEAKED", "leaked")
             .stdin(std::fs::File::open(stdin)?);
-        let ended = process::finish(&mut command, stage.within(10_000))?;
+        let ended = process::finish(&mut command, stage.patience())?;
         let told = String::from_utf8_lossy(&ended.stdout).into_owned();
         assert_eq!(
             (told.as_str(), ended.code()),

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use super::{Check, fail};
 
 /// How long a person waits for expected text.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A pseudo-terminal, with a command that was started on it.
 pub(crate) struct Person {
@@ -75,6 +75,20 @@ impl Person {
             }
             self.look()?;
         }
+    }
+
+    /// Types this again and again until `text` is on the screen.
+    pub(crate) fn types_until(&mut self, keys: &str, text: &str) -> Check {
+        let until = Instant::now() + PATIENCE;
+        while !self.seen.contains(text) {
+            if Instant::now() > until {
+                return Err(fail(format!("no {text:?} after {:?}", self.seen)));
+            }
+            self.types(keys)?;
+            sleep(Duration::from_millis(50));
+            self.look()?;
+        }
+        self.sees(text)
     }
 
     /// Reads new output, or waits a little for it.

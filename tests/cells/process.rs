@@ -41,10 +41,6 @@ impl Finished {
             .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    pub(crate) fn assert_within(&self, limit: Duration) {
-        assert!(self.elapsed < limit, "{:?}", self.elapsed);
-    }
-
     /// Its exit status and stderr, for messages.
     pub(crate) fn complaint(&self) -> String {
         let text = String::from_utf8_lossy(&self.stderr);
@@ -186,8 +182,8 @@ impl Watch {
             peak_rss: self.peak_rss,
             cpu_time: self.cpu_time,
             pipes_still_held: self.child.stdout.is_some() || self.child.stderr.is_some(),
-            stdout: self.stdout,
-            stderr: self.stderr,
+            stdout: std::mem::take(&mut self.stdout),
+            stderr: std::mem::take(&mut self.stderr),
         })
     }
 
@@ -234,6 +230,19 @@ impl Watch {
             self.child.stderr = None;
         }
         Ok(())
+    }
+}
+
+impl Drop for Watch {
+    /// A test that failed leaves no cell behind, which would fail others.
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.signal(Signal::SIGTERM);
+            let _ = self.pump(Duration::from_secs(5));
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            note_end(self.pid());
+        }
     }
 }
 

@@ -4,11 +4,11 @@ use std::cell::{OnceCell, RefCell};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::scratch::Scratch;
 use super::start::Start;
-use super::{Cell, Check};
+use super::{Cell, Check, fail};
 
 /// Everything that tests share.
 pub(crate) struct Stage {
@@ -55,7 +55,25 @@ impl Stage {
         Duration::from_millis(milliseconds) * self.patience
     }
 
-    /// The same as an option of cellblock takes it.
+    /// How long to wait for what must come: long, for a busy machine, but less than the minute
+    /// that programs sleep which only cellblock ends.
+    pub(crate) fn patience(&self) -> Duration {
+        self.within(50_000)
+    }
+
+    /// Waits until this is so.
+    pub(crate) fn wait_until(&self, what: &str, mut is: impl FnMut() -> Check<bool>) -> Check {
+        let until = Instant::now() + self.patience();
+        while !is()? {
+            if Instant::now() > until {
+                return Err(fail(format!("not so in time: {what}")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// A bound in milliseconds, as an option of cellblock takes it.
     pub(crate) fn duration(&self, milliseconds: u64) -> String {
         format!("{}ms", self.within(milliseconds).as_millis())
     }

@@ -139,8 +139,6 @@ fn fork_bomb(stage: &Stage) -> Check {
         .ended(Outcome::Timeout)?;
     marker.nothing_left()?;
     assert_eq!(run.record.exit_code, 124);
-    // The limit and the time to end, but no more.
-    run.process.assert_within(stage.within(3_000));
     Ok(())
 }
 
@@ -175,19 +173,17 @@ fn process_limit_is_each_cells_own(stage: &Stage) -> Check {
         stage
             .probe("ends/fork-bomb", [marker.word()])
             .limit("processes", "20")
-            .limit("wall", "1s")
+            .limit("wall", &stage.duration(120_000))
     };
     let first = bomb(&one).spawn()?;
-    let start = std::time::Instant::now();
-    while one.processes()?.len() < 15 && start.elapsed() < stage.within(2_000) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    stage.wait_until("the first has many", || Ok(one.processes()?.len() >= 15))?;
     let second = stage
         .probe("ends/count-forks", [other.word()])
         .limit("processes", "20")
         .run()?;
     assert!(second.stdout().starts_with("18 ") || second.stdout().starts_with("19 "));
-    first.until_end(stage.within(5_000))?;
+    first.signal(Signal::SIGTERM)?;
+    first.until_end(stage.patience())?;
     one.nothing_left()?;
     other.nothing_left()
 }
@@ -205,7 +201,7 @@ fn thread_limit(stage: &Stage) -> Check {
 fn daemon_that_holds_stdout(stage: &Stage) -> Check {
     let outside = process::finish(
         &mut stage.outside("ends/leave-a-daemon", []),
-        stage.within(2_000),
+        stage.patience(),
     )?;
     assert!(outside.pipes_still_held, "not live");
 
@@ -216,7 +212,6 @@ fn daemon_that_holds_stdout(stage: &Stage) -> Check {
         .ended(Outcome::Ok)?;
     marker.nothing_left()?;
     assert_eq!(run.stdout(), "done\n");
-    run.process.assert_within(stage.within(1_000));
     Ok(())
 }
 
@@ -226,7 +221,7 @@ fn daemon_that_holds_the_callers_pipe(stage: &Stage) -> Check {
         .probe("ends/leave-a-daemon", [marker.word()])
         .passed_through()
         .command();
-    let through = process::finish(&mut command, stage.within(2_000))?;
+    let through = process::finish(&mut command, stage.patience())?;
     marker.nothing_left()?;
     assert_eq!(
         (through.code(), through.stdout.as_slice()),
@@ -238,11 +233,9 @@ fn daemon_that_holds_the_callers_pipe(stage: &Stage) -> Check {
 
 fn stopped_children(stage: &Stage) -> Check {
     let marker = Marker::new()?;
-    let run = stage
+    stage
         .probe("ends/leave-stopped-children", [marker.word()])
         .run()?
         .ended(Outcome::Ok)?;
-    marker.nothing_left()?;
-    run.process.assert_within(stage.within(1_000));
-    Ok(())
+    marker.nothing_left()
 }

@@ -76,7 +76,7 @@ fn reader_that_pauses(stage: &Stage) -> Check {
         .limit("wall", "500ms")
         .spawn()?;
     watch.rest(Duration::from_millis(1_500))?;
-    let process = watch.until_end(stage.within(10_000))?;
+    let process = watch.until_end(stage.patience())?;
     assert_eq!(process.code(), 124, "{}", process.complaint());
     let events = of_process(&process);
     let record = record(&events);
@@ -103,7 +103,7 @@ fn reader_that_never_reads(stage: &Stage) -> Check {
         .option(["--events", "-", "--record", &path.to_string_lossy()])
         .limit("wall", "300ms")
         .spawn()?;
-    if watch.rest(stage.within(20_000))?.is_none() {
+    if watch.rest(stage.patience())?.is_none() {
         return Err(fail("no end while nobody reads"));
     }
     let process = watch.until_end(Duration::from_secs(1))?;
@@ -127,7 +127,7 @@ fn reader_that_goes(stage: &Stage) -> Check {
         .option(["--events", "-", "--record", &path.to_string_lossy()])
         .spawn()?;
     watch.stop_reading();
-    let process = watch.until_end(stage.within(10_000))?;
+    let process = watch.until_end(stage.patience())?;
     assert_eq!(process.code(), 125, "{}", process.complaint());
     // The program goes on without a reader.
     let record = cell::read(&path)?;

@@ -314,7 +314,7 @@ fn beside_streams_passed_through(stage: &Stage) -> Check {
         .passed_through()
         .option(["--events", &path.to_string_lossy()])
         .command();
-    let process = process::finish(&mut command, stage.within(10_000))?;
+    let process = process::finish(&mut command, stage.patience())?;
     assert_eq!(
         (process.code(), process.stdout.as_slice()),
         (3, &b"hello"[..])

@@ -160,12 +160,12 @@ fn however_it_ends(stage: &Stage) -> Check {
     ] {
         let code = format!("open('{name}', 'w').write('x')\n{end}");
         let cell = stage.python(&code).option(["--workspace", &text(&kept)]);
-        let cell = match outcome {
-            Outcome::Timeout => cell.limit("wall", &stage.duration(1500)),
-            _ => cell,
+        let is_kept = || kept.join(name).exists();
+        match outcome {
+            Outcome::Timeout => cell.run_to_limit(1_500, |_| is_kept())?,
+            _ => cell.run()?.ended(outcome)?,
         };
-        cell.run()?.ended(outcome)?;
-        assert!(kept.join(name).exists(), "{name}");
+        assert!(is_kept(), "{name}");
     }
     let before = names(&kept)?;
     let file = scratch.file("file", "x")?;
@@ -226,18 +226,13 @@ fn by_one_at_a_time(stage: &Stage) -> Check {
     let kept = scratch.join("kept");
     let option = ["--workspace", &text(&kept)];
     let signal = scratch.dir("signal", 0o777)?;
-    let first = stage
-        .python("open('/signal/here', 'w')\nimport time\ntime.sleep(60)")
+    let mut first = stage
+        .python("open('/signal/here', 'w')\nimport time\ntime.sleep(600)")
         .rw(&signal, Path::new("/signal"))
         .option(option)
+        .limit("wall", &stage.duration(600_000))
         .spawn()?;
-    let began = std::time::Instant::now();
-    while !signal.join("here").exists() {
-        if began.elapsed() > stage.within(10_000) {
-            return Err(fail("the first run did not start"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    first.until_exists(&signal.join("here"), stage.patience())?;
     let error = refused(stage.exec(["/bin/true"]).option(option).run()?)?;
     assert_eq!(
         error.0,
@@ -267,7 +262,7 @@ fn by_one_at_a_time(stage: &Stage) -> Check {
         .run()?;
     assert!(!run.record.is_retryable, "{}", run.json);
     first.signal(Signal::SIGTERM)?;
-    Run::of(first.until_end(stage.within(10_000))?)?.ended(Outcome::Cancelled)?;
+    Run::of(first.until_end(stage.patience())?)?.ended(Outcome::Cancelled)?;
     stage
         .exec(["/bin/true"])
         .option(option)
@@ -309,20 +304,15 @@ fn waits_its_turn(stage: &Stage) -> Check {
     let kept = scratch.dir("kept", 0o777)?;
     let signal = scratch.dir("signal", 0o777)?;
     let count = "import os\nn = int(open('n').read()) if os.path.exists('n') else 0\nopen('n', 'w').write(str(n + 1))\n";
-    let first = stage
+    let mut first = stage
         .python(&format!(
             "{count}open('/signal/here', 'w')\nimport time\nwhile os.path.exists('/signal/here'): time.sleep(0.01)"
         ))
         .rw(&signal, Path::new("/signal"))
         .option(["--workspace", &text(&kept)])
+        .limit("wall", &stage.duration(120_000))
         .spawn()?;
-    let began = std::time::Instant::now();
-    while !signal.join("here").exists() {
-        if began.elapsed() > stage.within(10_000) {
-            return Err(fail("the first run did not start"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    first.until_exists(&signal.join("here"), stage.patience())?;
     let second = stage
         .python(count)
         .option(["--workspace", &text(&kept), "--workspace-wait", "none"])
@@ -330,7 +320,7 @@ fn waits_its_turn(stage: &Stage) -> Check {
     std::thread::sleep(Duration::from_millis(200));
     fs::remove_file(signal.join("here"))?;
     for watch in [first, second] {
-        Run::of(watch.until_end(stage.within(20_000))?)?.ended(Outcome::Ok)?;
+        Run::of(watch.until_end(stage.patience())?)?.ended(Outcome::Ok)?;
     }
     assert_eq!(fs::read_to_string(kept.join("n"))?, "2");
     Ok(())

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use record::{Change, Outcome};
@@ -138,7 +137,7 @@ fn killed_while_written_back(stage: &Stage) -> Check {
         // A run ends with writing back.
         std::thread::sleep(usual / 2 + usual * time / times / 2);
         let _ = watch.signal(Signal::SIGKILL);
-        watch.until_end(stage.within(5_000))?;
+        watch.until_end(stage.patience())?;
         let pending = kept.join(".cellblock-pending").exists();
         partly += u32::from(pending);
         for number in 0..FILES {
@@ -155,16 +154,9 @@ fn killed_while_written_back(stage: &Stage) -> Check {
 
 /// A killed run's cell may hold the lock for a moment longer.
 fn wait_until_free(stage: &Stage, kept: &Path) -> Check {
-    let began = std::time::Instant::now();
-    loop {
+    stage.wait_until("the workspace is free", || {
         let dir = fs::File::open(kept)?;
         let lock = nix::fcntl::FlockArg::LockExclusiveNonblock;
-        if nix::fcntl::Flock::lock(dir, lock).is_ok() {
-            return Ok(());
-        }
-        if began.elapsed() > stage.within(5_000) {
-            return Err(fail("the workspace stays locked"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        Ok(nix::fcntl::Flock::lock(dir, lock).is_ok())
+    })
 }

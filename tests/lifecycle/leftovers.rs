@@ -52,7 +52,7 @@ fn killed_while_copying_out(stage: &Stage) -> Check {
         // A run ends with copying out.
         std::thread::sleep(usual / 2 + usual * time / times / 2);
         let _ = watch.signal(Signal::SIGKILL);
-        watch.until_end(stage.within(5_000))?;
+        watch.until_end(stage.patience())?;
         let copied = names(&out)?.len();
         partly += u32::from((1..FILES).contains(&copied));
         assert_eq!(foreign(&out)?, [""; 0]);

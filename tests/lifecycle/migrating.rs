@@ -89,7 +89,7 @@ fn run(stage: &Stage, line: &str) -> Check<(String, i32)> {
         .env("CELLBLOCK_STORE", stage.dir.join("no-store"))
         .env("D", scratch.path())
         .stdin(Stdio::null());
-    let ended = process::finish(&mut command, stage.within(20_000))?;
+    let ended = process::finish(&mut command, stage.patience())?;
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     if said.is_empty() && ended.code() != 0 {
         return Err(fail(format!("{line}\n{}", ended.complaint())));

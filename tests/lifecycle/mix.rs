@@ -86,7 +86,7 @@ fn try_mix(stage: &Stage, mix: &[Verb]) -> Check {
         .deadline(60_000)
         .run()?;
     assert_eq!(marker.processes()?, [""; 0], "left behind");
-    bounds.check(mix, &run, stage)?;
+    bounds.check(mix, &run)?;
     bystander.undisturbed(stage)?;
     marker.nothing_left()?;
     canary.untouched()

@@ -77,7 +77,7 @@ fn run_with(stage: &Stage, cell: &Cell<'_>, files: &[(&File, i32)]) -> Check<Run
     for (file, number) in files {
         with_descriptor(&mut command, file, *number);
     }
-    Run::of(process::finish(&mut command, stage.within(10_000))?)
+    Run::of(process::finish(&mut command, stage.patience())?)
 }
 
 /// The program has what was named, and nothing else.
@@ -265,7 +265,7 @@ fn network_sockets(stage: &Stage) -> Check {
     let mut outside = stage.outside("passed/reconnect", args);
     let connected = connect()?;
     with_descriptor(&mut outside, &connected, 7);
-    let outside = process::finish(&mut outside, stage.within(10_000))?;
+    let outside = process::finish(&mut outside, stage.patience())?;
     assert_eq!(String::from_utf8_lossy(&outside.stdout), "Ok(())\n");
 
     let cell = stage
@@ -296,7 +296,7 @@ fn modes_of_files(stage: &Stage) -> Check {
     let mut outside = stage.outside("passed/chmod", ["7"]);
     let file = File::open(&path)?;
     with_descriptor(&mut outside, &file, 7);
-    let outside = process::finish(&mut outside, stage.within(10_000))?;
+    let outside = process::finish(&mut outside, stage.patience())?;
     assert_eq!(String::from_utf8_lossy(&outside.stdout), "Ok(())\n");
 
     let cell = stage
@@ -412,7 +412,7 @@ fn info_without_a_reader(stage: &Stage) -> Check {
         .command();
     let writer = as_file(writer);
     with_descriptor(&mut command, &writer, 9);
-    let ended = process::finish(&mut command, stage.within(10_000))?;
+    let ended = process::finish(&mut command, stage.patience())?;
     assert_eq!(ended.code(), 125);
     assert!(
         ended.complaint().contains("--info-fd"),

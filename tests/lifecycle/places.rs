@@ -221,16 +221,13 @@ fn tmpfs_is_bounded(stage: &Stage) -> Check {
 
 /// Also where no cgroup counts it.
 fn tmpfs_counts_as_memory(stage: &Stage) -> Check {
-    let code = format!("{FILL}\nimport time; time.sleep(30)");
-    for (memory, ends) in [("none", Outcome::Timeout), ("64M", Outcome::Memory)] {
-        stage
-            .python(&code)
-            .option(["--tmpfs", "/big:400M", "--cgroup", "none"])
-            .limit("memory", memory)
-            .limit("wall", "4s")
-            .run()?
-            .ended(ends)?;
-    }
+    let code = format!("{FILL}\nimport time; time.sleep(60)");
+    let cell = stage
+        .python(&code)
+        .option(["--tmpfs", "/big:400M", "--cgroup", "none"]);
+    let unlimited = cell.clone().limit("memory", "none");
+    unlimited.run_to_limit(2_000, |run| run.stdout() == "written\n")?;
+    cell.limit("memory", "64M").run()?.ended(Outcome::Memory)?;
     Ok(())
 }
 
@@ -305,7 +302,7 @@ fn files_from_descriptors(stage: &Stage) -> Check {
     ];
     with_descriptor(&mut command, &files[0], 7);
     with_descriptor(&mut command, &files[1], 9);
-    let process = process::finish(&mut command, stage.within(10_000))?;
+    let process = process::finish(&mut command, stage.patience())?;
     let run = Run::of(process)?.ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), "one two");
     Ok(())
@@ -331,7 +328,7 @@ fn other_descriptors(stage: &Stage) -> Check {
             .option(["--file", "fd:7:/etc/given"])
             .command();
         with_descriptor(&mut command, &file, 7);
-        let run = Run::of(process::finish(&mut command, stage.within(10_000))?)?;
+        let run = Run::of(process::finish(&mut command, stage.patience())?)?;
         let (error, _) = refused(run)?;
         assert!(error.contains(wanted) && error.contains("fd:7"), "{error}");
     }

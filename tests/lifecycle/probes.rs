@@ -27,7 +27,7 @@ pub(crate) const SUITE: Suite = Suite {
         })
         .needs(&[Need::Program("uptime")]),
         scene("ps-aux", |stage| {
-            answers(stage, "sleep 9 & ps aux", |out| {
+            answers(stage, PS, |out| {
                 let commands: Vec<_> = (out.lines().skip(1))
                     .filter_map(|line| line.split_whitespace().nth(10))
                     .collect();
@@ -67,6 +67,9 @@ pub(crate) const SUITE: Suite = Suite {
     ],
     actors: &[],
 };
+
+/// A child of the shell has the shell's name until it executes its program.
+const PS: &str = "sleep 99 & until grep -q sleep /proc/$!/comm; do :; done; ps aux";
 
 /// With the first cgroup that works, and with none.
 const CGROUPS: [&str; 2] = ["auto", "none"];

@@ -134,7 +134,7 @@ fn to_a_file(stage: &Stage) -> Check {
         .passed_through()
         .option(["--record", &path.to_string_lossy()])
         .command();
-    let process = process::finish(&mut command, stage.within(10_000))?;
+    let process = process::finish(&mut command, stage.patience())?;
     assert_eq!(
         (process.code(), process.stdout.as_slice()),
         (3, &b"hello"[..])
@@ -162,7 +162,7 @@ fn to_a_descriptor(stage: &Stage) -> Check {
             Ok(())
         });
     }
-    let process = process::finish(&mut command, stage.within(10_000))?;
+    let process = process::finish(&mut command, stage.patience())?;
     // The program has no such descriptor.
     assert_eq!(String::from_utf8_lossy(&process.stdout), "0 1 2 ");
     let record = cell::read(&scratch.join("record.json"))?;
@@ -176,7 +176,7 @@ fn to_a_full_device(stage: &Stage) -> Check {
         .passed_through()
         .option(["--record", "/dev/full"])
         .command();
-    let process = process::finish(&mut command, stage.within(10_000))?;
+    let process = process::finish(&mut command, stage.patience())?;
     tells_of(&process, "/dev/full");
 
     // With --json, the record goes to stdout.
@@ -204,7 +204,7 @@ fn to_a_full_disk(stage: &Stage) -> Check {
         .arg(&dir)
         .arg(cell.get_program())
         .args(cell.get_args());
-    let process = process::finish(&mut outside, stage.within(10_000))?;
+    let process = process::finish(&mut outside, stage.patience())?;
     tells_of(&process, "record.json");
     Ok(())
 }
@@ -245,7 +245,7 @@ fn to_nowhere(stage: &Stage) -> Check {
             .rw(&ran, Path::new("/ran"))
             .option(["--record", destination])
             .command();
-        let process = process::finish(&mut command, stage.within(10_000))?;
+        let process = process::finish(&mut command, stage.patience())?;
         assert_eq!(process.code(), 125, "{}", process.complaint());
         assert!(!process.stderr.is_empty());
         assert!(
@@ -267,7 +267,7 @@ fn forged_on_every_descriptor(stage: &Stage) -> Check {
         .option(["--record", &path.to_string_lossy()])
         .option(["--events", &events.to_string_lossy()])
         .command();
-    let process = process::finish(&mut command, stage.within(10_000))?;
+    let process = process::finish(&mut command, stage.patience())?;
     assert!(
         process.stdout.starts_with(b"0\n"),
         "{:?}",

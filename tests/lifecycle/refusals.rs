@@ -121,7 +121,7 @@ fn yield_the_record(stage: &Stage) -> Check {
                 .args(more)
                 .args(&given[1..])
                 .stdin(Stdio::null());
-            let process = process::finish(&mut command, stage.within(10_000))?;
+            let process = process::finish(&mut command, stage.patience())?;
             let told = String::from_utf8_lossy(&process.stderr);
             assert_eq!(process.code(), 125, "{words:?} {more:?}: {told}");
             assert!(told.contains(piece), "{words:?} {more:?}: {told}");
@@ -184,7 +184,7 @@ fn of_closed_descriptors(stage: &Stage) -> Check {
             .option(["--record", "fd:3", "--events", &format!("fd:{closed}")])
             .command();
         with_descriptor(&mut command, &record, 3);
-        let process = process::finish(&mut command, stage.within(10_000))?;
+        let process = process::finish(&mut command, stage.patience())?;
         assert_eq!(process.code(), 125, "{}", process.complaint());
         let told = String::from_utf8_lossy(&process.stderr);
         assert!(told.contains(&format!("--events fd:{closed}")), "{told}");
@@ -201,7 +201,7 @@ fn of_descriptors_for_reading(stage: &Stage) -> Check {
     let file = File::open("/dev/null")?;
     let mut command = canary.cell(stage).option(["--record", "fd:9"]).command();
     with_descriptor(&mut command, &file, 9);
-    let process = process::finish(&mut command, stage.within(10_000))?;
+    let process = process::finish(&mut command, stage.patience())?;
     assert_eq!(process.code(), 125);
     let told = String::from_utf8_lossy(&process.stderr);
     assert!(told.contains("EACCES"), "{told}");
@@ -360,7 +360,7 @@ fn standard_streams_as_files(stage: &Stage) -> Check {
     command
         .args(["exec", "--spec", "-", "--record", "-"])
         .stdin(File::open(path)?);
-    let run = Run::of(process::finish(&mut command, stage.within(10_000))?)?;
+    let run = Run::of(process::finish(&mut command, stage.patience())?)?;
     assert_eq!(run.ended(Outcome::Ok)?.stdout(), "end\n");
     // A wrong one is named.
     let run = stage

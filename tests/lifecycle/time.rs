@@ -61,7 +61,7 @@ pub(crate) const SUITE: Suite = Suite {
                 let start = Instant::now();
                 while start.elapsed() < Duration::from_secs(60) {
                     let _ = raw::in_child(|| {
-                        burn(Duration::from_millis(20));
+                        burn_cpu(Duration::from_millis(20));
                         0
                     });
                 }
@@ -73,7 +73,7 @@ pub(crate) const SUITE: Suite = Suite {
             run: |_| {
                 let _ = raw::in_child(|| {
                     let _ = raw::in_child(|| {
-                        burn_cpu(Duration::from_millis(200));
+                        burn_cpu(Duration::from_millis(600));
                         0
                     });
                     0
@@ -144,7 +144,6 @@ fn sleeps_for_ever(stage: &Stage) -> Check {
         "{}",
         run.record.usage.wall_ms
     );
-    run.process.assert_within(stage.within(1_500));
     Ok(())
 }
 
@@ -166,7 +165,8 @@ fn ends_by_cpu_time(stage: &Stage, probe: &str) -> Check {
     let run = stage
         .probe(probe, [marker.word()])
         .limit("cpu-time", "300ms")
-        .limit("wall", &stage.duration(10_000))
+        .limit("wall", &stage.duration(50_000))
+        .deadline(120_000)
         .run()?
         .ended(Outcome::Timeout)?;
     marker.nothing_left()?;

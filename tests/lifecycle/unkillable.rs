@@ -63,10 +63,8 @@ fn blocked_in_a_dead_file_system(stage: &Stage) -> Check {
         .arg(cell.get_program())
         .args(cell.get_args());
 
-    let process = process::finish(&mut outside, stage.within(20_000))?;
-    let took = process.elapsed;
+    let process = process::finish(&mut outside, stage.patience())?;
     let run = Run::of(process)?.ended(Outcome::Timeout)?;
-    assert!(took < stage.within(10_000), "{took:?}");
     assert!(
         !run.record.warnings.is_empty(),
         "nothing told: {}",
