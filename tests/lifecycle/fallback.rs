@@ -1,6 +1,7 @@
 //! Limits without a cgroup: CPUs, CPU time, the number of processes, and what the
 //! record claims of them.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -71,7 +72,14 @@ pub(crate) const SUITE: Suite = Suite {
         Actor {
             name: "cpus",
             run: |args| {
-                std::thread::sleep(Duration::from_millis(args[0].parse().unwrap_or(0)));
+                // Waits for the others.
+                if let [directory] = args {
+                    let directory = Path::new(directory);
+                    let _ = std::fs::write(directory.join("ready"), "");
+                    while !directory.join("done").exists() {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                }
                 let mut all = CpuSet::new();
                 for cpu in 0..64 {
                     let _ = all.set(cpu);
@@ -164,7 +172,7 @@ fn limit(run: &Run, name: &str) -> serde_json::Value {
 
 fn oom_score(stage: &Stage) -> Check {
     let mut outside = stage.outside("fallback/oom-score", ["raise"]);
-    let outside = process::finish(&mut outside, stage.within(5_000))?;
+    let outside = process::finish(&mut outside, stage.patience())?;
     stage.note(format!(
         "outside: {}",
         String::from_utf8_lossy(&outside.stdout).replace('\n', ", ")
@@ -200,7 +208,7 @@ fn oom_takes_the_cell(stage: &Stage) -> Check {
         wall.around(&mut victim)?;
         let mut victim = victim.spawn()?;
         wall.around(eater)?;
-        let ended = process::finish(eater, stage.within(30_000));
+        let ended = process::finish(eater, stage.patience());
         let alive = victim.try_wait()?.is_none();
         victim.kill()?;
         victim.wait()?;
@@ -221,12 +229,23 @@ fn cells_are_spread(stage: &Stage) -> Check {
     if own_cpus().len() < 2 {
         return Err(crate::cells::Stop::Skip("needs two CPUs".into()));
     }
-    let cells: Vec<_> = (0..6)
-        .map(|_| cell(stage, "cpus", ["1500"]).limit("cpus", "1").spawn())
-        .collect::<Check<_>>()?;
+    let scratch = stage.scratch()?;
+    let shared = |number: u32| scratch.dir(&number.to_string(), 0o777);
+    let directories = (0..6).map(shared).collect::<Check<Vec<_>>>()?;
+    let start = |directory: &PathBuf| {
+        let cell = cell(stage, "cpus", ["/shared"]).limit("cpus", "1");
+        cell.rw(directory, Path::new("/shared")).spawn()
+    };
+    let mut cells = directories.iter().map(start).collect::<Check<Vec<_>>>()?;
+    for (cell, directory) in cells.iter_mut().zip(&directories) {
+        cell.until_exists(&directory.join("ready"), stage.patience())?;
+    }
+    for directory in &directories {
+        std::fs::write(directory.join("done"), "")?;
+    }
     let mut used = std::collections::BTreeMap::new();
     for cell in cells {
-        let run = Run::of(cell.until_end(stage.within(30_000))?)?.ended(Outcome::Ok)?;
+        let run = Run::of(cell.until_end(stage.patience())?)?.ended(Outcome::Ok)?;
         let cpu = run
             .stdout()
             .split(' ')
@@ -244,11 +263,11 @@ fn affinity_stays(stage: &Stage) -> Check {
     if own_cpus().len() < 2 {
         return Err(crate::cells::Stop::Skip("needs two CPUs".into()));
     }
-    let run = cell(stage, "cpus", ["0"]).limit("cpus", "1").run()?;
+    let run = cell(stage, "cpus", []).limit("cpus", "1").run()?;
     assert!(run.stdout().contains("Err(ENOSYS)"), "{}", run.stdout());
     assert_eq!(limit(&run, "cpus")["enforced"], json!(1));
     // Without the filter the call works, and the record claims nothing else.
-    let run = cell(stage, "cpus", ["0"])
+    let run = cell(stage, "cpus", [])
         .limit("cpus", "1")
         .without("seccomp")
         .run()?;
@@ -259,7 +278,7 @@ fn affinity_stays(stage: &Stage) -> Check {
 }
 
 fn more_cpus_than_there_are(stage: &Stage) -> Check {
-    let run = cell(stage, "cpus", ["0"]).limit("cpus", "99").run()?;
+    let run = cell(stage, "cpus", []).limit("cpus", "99").run()?;
     let cpus = limit(&run, "cpus");
     assert_eq!(cpus["requested"], json!(99));
     assert_eq!(cpus["enforced"], json!(own_cpus().len()));
@@ -291,7 +310,7 @@ fn threads_follow_cpus(stage: &Stage) -> Check {
 /// The kernel does not account the time of children that nothing waits for.
 fn time_of_the_unwaited(stage: &Stage) -> Check {
     let mut outside = stage.outside("fallback/burn-in-children", ["1"]);
-    let outside = process::finish(&mut outside, stage.within(20_000))?;
+    let outside = process::finish(&mut outside, stage.patience())?;
     assert_eq!(outside.stdout, b"0\n", "the attack works");
     burn(cell(stage, "burn-in-children", ["40"]), stage)
 }
@@ -305,8 +324,8 @@ fn time_of_non_utf8_name(stage: &Stage) -> Check {
 fn burn(cell: Cell<'_>, stage: &Stage) -> Check {
     let run = cell
         .limit("cpu-time", "500ms")
-        .limit("wall", &stage.duration(35_000))
-        .deadline(60_000)
+        .limit("wall", &stage.duration(39_000))
+        .deadline(120_000)
         .run()?
         .ended(Outcome::Timeout)?;
     let limits = (limit(&run, "cpu_time"), limit(&run, "wall"));

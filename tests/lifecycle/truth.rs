@@ -256,11 +256,11 @@ fn usage(stage: &Stage) -> Check {
         let usage = &run.record.usage;
         usage.cpu_user_ms.unwrap_or(0.0) + usage.cpu_system_ms.unwrap_or(0.0)
     };
-    // It uses 200 ms of CPU time in a grandchild.
+    // It uses 600 ms of CPU time in a grandchild; on a busy host, the start takes more or less.
     let more = cpu(&busy) - cpu(&idle);
-    assert!((150.0..400.0).contains(&more), "{more} ms");
+    assert!((450.0..1_050.0).contains(&more), "{more} ms");
     assert!(
-        busy.record.usage.wall_ms >= 190.0,
+        busy.record.usage.wall_ms >= 590.0,
         "{}",
         busy.record.usage.wall_ms
     );
