@@ -154,7 +154,7 @@ fn a_blank_cell_that_was_killed_is_seen() {
         blank.wait()?;
         let signal = nix::sys::signal::Signal::SIGKILL;
         sys::process::pidfd_send_signal(blank.as_fd(), signal)?;
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let deadline = std::time::Instant::now() + super::PATIENCE;
         assert!(crate::launch::wait_for(blank.as_fd(), deadline));
         assert!(!blank.is_waiting());
         let mut cell = blank.begin(program(&made))?;

@@ -14,6 +14,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::Pid;
 
+use super::program_of;
 use crate::child::{Content, Filter};
 use crate::drivers::find;
 use crate::drivers::frames::{Code, Request as DriverRequest, Work};
@@ -223,13 +224,6 @@ fn a_template_outlives_cells_whose_set_up_fails() {
         assert_eq!(run(&mut copy, 1, "print(7)")?, "7\n");
         Ok(())
     });
-}
-
-/// The process of a copy, the only child of its init.
-fn program_of(copy: &Cell<'_>) -> Tested<Pid> {
-    let init = copy.parts().0.init.pid;
-    let children = fs::read_to_string(format!("/proc/{init}/task/{init}/children"))?;
-    Ok(Pid::from_raw(children.trim().parse()?))
 }
 
 /// Whether a process has memory of its own that is executable.

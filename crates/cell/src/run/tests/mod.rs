@@ -6,6 +6,8 @@ mod egress;
 mod guests;
 
 use std::error::Error;
+use std::fs;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,6 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, fstat};
+use nix::unistd::Pid;
 
 use super::{fallback_warning, hold_limits, resolve_on};
 use crate::child::Content;
@@ -23,8 +26,12 @@ use crate::launch::{Launch, Role};
 use crate::plan::{Fallback, Plan};
 use crate::probe::HostFacts;
 use crate::spec::{self, Ask, Bytes, Mode as SpecMode, Partial, Stdin, Stdio};
-use crate::supervise::{Cancel, Cell, Denials, Execution, Request};
+use crate::supervise::{Cancel, Cell, Denials, Execution, Observer, Request, Stream};
 use record::error::Step;
+use record::{CodeError, Connection, RefusedHost, ResultItem};
+
+/// Long enough for a host that stalls.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// Runs pieces of Python in one process, as a driver does.
 const DRIVER: &str = r#"
@@ -120,6 +127,25 @@ fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>
     })
 }
 
+/// The process of a cell's program, the only child of its init.
+fn program_of(cell: &Cell<'_>) -> Result<Pid, Box<dyn Error>> {
+    let init = cell.parts().0.init.pid;
+    let children = fs::read_to_string(format!("/proc/{init}/task/{init}/children"))?;
+    Ok(Pid::from_raw(children.trim().parse()?))
+}
+
+/// Whether all threads of a process are stopped.
+fn is_stopped(pid: Pid) -> Result<bool, Box<dyn Error>> {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let stat = fs::read_to_string(task?.path().join("stat"))?;
+        let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+        if !state.is_some_and(|state| state.starts_with('T')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn stdout(execution: Execution) -> String {
     let [stdout, _] = execution.output;
     stdout.map_or_else(String::new, |stdout| stdout.finish().text.to_string())
@@ -154,6 +180,51 @@ print('first')";
             Some(7)
         );
         assert_eq!((observed.failure, observed.stopped), (None, None));
+        Ok(())
+    });
+}
+
+/// An observer for which each piece of output takes long, as if the host had stalled.
+struct Slow;
+
+impl Observer for Slow {
+    fn wrote(&self, _: Stream, _: &[u8]) {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+
+    fn started(&self) {}
+    fn stream_ended(&self, _: Stream) {}
+    fn denied(&self, _: i64) {}
+    fn connection(&self, _: &Connection) {}
+    fn refused(&self, _: &RefusedHost) {}
+    fn result(&self, _: &ResultItem) {}
+    fn update(&self, _: &ResultItem) {}
+    fn clear(&self, _: bool) {}
+    fn error(&self, _: &CodeError) {}
+
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn all_that_was_written_is_read_on_a_host_that_stalls() {
+    alone(|| {
+        let mut cell = start(&plan()?)?;
+        // The pipe takes all of it while the supervisor deals with the first piece.
+        let write = "print('x', flush=True); print('y' * 60_000)";
+        let request = Request {
+            observer: Some(&Slow),
+            ..request(1, write, false)?
+        };
+        let written = stdout(cell.execute(request)?);
+        assert_eq!(written.len(), 60_003);
         Ok(())
     });
 }
@@ -246,18 +317,24 @@ fn nothing_changes_while_a_cell_is_frozen() {
 file = open('/workspace/file', 'w', buffering=1)
 threading.Thread(target=lambda: [print(n, file=file) for n in itertools.count()], daemon=True).start()";
         cell.execute(request(1, write, false)?)?;
+        let program = program_of(&cell)?;
         let size = |scratch: &[std::os::fd::OwnedFd]| -> Result<i64, Errno> {
             let file = openat(&scratch[at], "file", OFlag::O_RDONLY, Mode::empty())?;
             Ok(fstat(&file)?.st_size)
         };
         let frozen = cell.freeze()?;
-        std::thread::sleep(Duration::from_millis(20));
+        // A write that was under way still takes effect.
+        let deadline = Instant::now() + PATIENCE;
+        while !is_stopped(program)? {
+            assert!(Instant::now() < deadline, "it goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let before = size(frozen.scratch())?;
         std::thread::sleep(Duration::from_millis(100));
         let after = size(frozen.scratch())?;
         assert_eq!(before, after);
         drop(frozen);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         while size(cell.freeze()?.scratch())? == after {
             assert!(Instant::now() < deadline, "it stays frozen");
             std::thread::sleep(Duration::from_millis(10));
@@ -277,7 +354,7 @@ threading.Thread(target=lambda: [0 for n in itertools.count()], daemon=True).sta
         cell.execute(request(1, busy, false)?)?;
         kill(cell.parts().0.init.pid, Signal::SIGSTOP)?;
         // On a busy host, the limit is not reached in the first of these times.
-        let deadline = Instant::now() + Duration::from_secs(50);
+        let deadline = Instant::now() + PATIENCE;
         while cell.lives() {
             assert!(Instant::now() < deadline, "the CPU limit was not looked at");
             assert!(cell.freeze().is_err());

@@ -3,6 +3,8 @@
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use nix::unistd::Pid;
+
 use super::Watch;
 use crate::launch::terminal::RELAY_DEADLINE;
 use crate::launch::wait_for;
@@ -13,8 +15,9 @@ use crate::supervise::driver::{Channel, read_frames};
 use crate::supervise::evidence::Stop;
 use crate::supervise::turn::Turn;
 
-/// The longest time for reading what is left in pipes when an execution has ended.
-const DRAIN_DEADLINE: Duration = Duration::from_millis(100);
+/// The most CPU time for reading what is left in a pipe when an execution has ended. On a host that
+/// stalls, time passes in which nothing is read.
+const DRAIN_TIME: Duration = Duration::from_millis(100);
 
 /// How soon a program that has closed the driver's channel is to end.
 const EXIT_DEADLINE: Duration = Duration::from_secs(2);
@@ -129,16 +132,23 @@ impl Watch<'_, '_> {
 
     pub(super) fn drain_output(&mut self) {
         for stream in Stream::ALL {
-            let until = Instant::now() + DRAIN_DEADLINE;
-            while self.has_output(stream) && self.read_output(stream) && Instant::now() < until {}
+            let has_time = has_cpu_time(DRAIN_TIME);
+            while self.has_output(stream) && self.read_output(stream) && has_time() {}
         }
     }
 
     pub(super) fn drain_frames(&mut self) {
-        let until = Instant::now() + DRAIN_DEADLINE;
+        let has_time = has_cpu_time(DRAIN_TIME);
         while self.cell.frames_open
             && self.read_frames(Some(&mut Turn::begin())) == Channel::More
-            && Instant::now() < until
+            && has_time()
         {}
     }
+}
+
+/// Tells whether the supervisor has used less than this much CPU time since this call.
+fn has_cpu_time(most: Duration) -> impl Fn() -> bool {
+    let used = || sys::process::cpu_clock(Pid::this()).unwrap_or_default();
+    let until = used() + most;
+    move || used() < until
 }
