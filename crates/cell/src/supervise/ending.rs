@@ -21,7 +21,7 @@ const COUNT_DEADLINE: Duration = Duration::from_millis(500);
 /// program for another supervisor meanwhile, whose cell ends too if init is killed.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
 /// How long a shell gets after its grace, when what it waited for has been killed.
-const LAST_DEADLINE: Duration = Duration::from_millis(200);
+const LAST_DEADLINE: Duration = Duration::from_secs(1);
 /// After this time, an interrupt is repeated for an interpreter whose commands may have missed it.
 const AGAIN: Duration = Duration::from_millis(50);
 

@@ -27,12 +27,13 @@ use record::{Connection, RefusedHost};
 const LISTED: usize = 1000;
 /// Names and hosts whose counts are kept from one execution to the next.
 const KNOWN: usize = 4096;
-/// How long the broker gets for its last reports when the cell has ended.
-const LAST_REPORTS: Duration = Duration::from_millis(500);
+/// How long the broker gets for its last reports when the cell has ended. On a busy host, it waits
+/// for a processor.
+const LAST_REPORTS: Duration = Duration::from_secs(2);
 
 /// How long the broker gets to report what happened in an execution that has ended. A
 /// broker that was taken over can delay each answer by as much.
-pub(super) const CATCH_UP_DEADLINE: Duration = Duration::from_millis(500);
+pub(super) const CATCH_UP_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Who asked for what, and why it was refused.
 type RefusalKey = (String, Option<u16>, &'static str, &'static str);
