@@ -27,7 +27,8 @@ pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
     // needs no lock of this process's other threads, and ends by `_exit`.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
-            alarm::set(60);
+            // No test takes so long, even on a host that stalls.
+            alarm::set(300);
             // No hook for panics is set here: another test that panics right now holds
             // its lock, and this copy would wait for it for ever.
             let problem = match panic::catch_unwind(test) {

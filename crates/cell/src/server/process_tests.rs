@@ -463,7 +463,7 @@ fn a_wall_time_ends_a_process_and_its_group() {
 fn what_children_write_after_the_end_is_left_out() {
     alone(|| {
         let (_spawner, mut cell) = Processes::python()?;
-        let child = "trap '' PIPE; sleep 0.5; echo late; touch written";
+        let child = "trap '' PIPE; until [ -e go ]; do sleep 0.05; done; echo late; touch written";
         cell.sh(1, &format!("({child}) & echo early"))?;
         let (written, end) = cell.end(1)?;
         assert_eq!(
@@ -471,7 +471,10 @@ fn what_children_write_after_the_end_is_left_out() {
             ("early\n", &json!(0))
         );
         // The child goes on.
-        cell.sh(2, "until [ -e written ]; do sleep 0.05; done; echo seen")?;
+        cell.sh(
+            2,
+            "touch go; until [ -e written ]; do sleep 0.05; done; echo seen",
+        )?;
         assert_eq!(cell.end(2)?.0, "seen\n");
         assert_eq!(cell.written(1), "");
         Ok(())
@@ -584,8 +587,8 @@ fn the_memory_of_processes_counts_for_their_cell() {
         let request = json!({"limits": {"memory": "100M"}});
         let mut cell = Processes::of(Front::open(&spawner, request, true)?);
         cell.start(1, &["sleep", "1000"], json!({}))?;
-        // Each process by itself is within the limit.
-        cell.sh(2, "for i in 1 2 3 4; do head -c 60000000 /dev/zero | tail -c 60000000 > /dev/null & done; wait; sleep 1000")?;
+        // Each process by itself is within the limit, and keeps what it has.
+        cell.sh(2, "for i in 1 2 3 4; do head -c 60000000 /dev/zero | tail -c 60000000 | sleep 1000 & done; wait")?;
         let (_, end) = cell.end(1)?;
         assert_eq!(end["signal"], "SIGKILL", "{end}");
         Ok(())
