@@ -19,7 +19,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// No run takes longer.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// What goes with a result, parsed.
 pub(crate) fn parsed(json: Option<&Json>) -> Option<Value> {

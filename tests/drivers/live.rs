@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write as _};
 use std::process::{Child, ChildStdin, ExitStatus};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,9 @@ use record::{CodeError, Variables};
 use crate::harness::Bench;
 
 /// No answer takes longer.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
+/// After this time, an interrupt is repeated for a shell.
+const AGAIN: Duration = Duration::from_millis(50);
 
 pub(crate) struct Live<'a> {
     bench: &'a Bench,
@@ -87,9 +89,21 @@ impl<'a> Live<'a> {
     }
 
     fn frame(&mut self) -> Option<Frame> {
-        let (execution, frame) = self.frames.recv_timeout(DEADLINE).ok()?;
-        assert_eq!(execution, self.execution, "{frame:?}");
-        Some(frame)
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            match self.frames.recv_timeout(AGAIN) {
+                Ok((execution, frame)) => {
+                    assert_eq!(execution, self.execution, "{frame:?}");
+                    return Some(frame);
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(_) => return None,
+            }
+            // As the supervisor does: a shell may have started a command after the interrupt.
+            if self.is_interrupted && self.bench.is_shell() {
+                self.signal();
+            }
+        }
     }
 
     /// Waits until the code begins.
@@ -141,9 +155,14 @@ impl<'a> Live<'a> {
         self.ended().variables.unwrap()
     }
 
-    /// Interrupts like the cell's init, and once in an execution.
+    /// Interrupts the execution.
     pub(crate) fn interrupt(&mut self) {
         assert!(!std::mem::replace(&mut self.is_interrupted, true));
+        self.signal();
+    }
+
+    /// Sends what the cell's init sends.
+    fn signal(&self) {
         let group = self.group();
         if !self.bench.is_shell() {
             return killpg(group, Signal::SIGINT).unwrap();

@@ -443,9 +443,9 @@ fn exits_are_plain_pythons() {
             "",
         ),
         (
-            "import threading, time
+            "import threading
 def late():
-    time.sleep(0.2)
+    threading.main_thread().join()
     print('late')
 threading.Thread(target=late).start()
 print('early')",

@@ -1,8 +1,6 @@
 //! Results that are more than text: displays with names, the stand-in for
 //! IPython, plots, tables, pictures, and what broken ones do.
 
-use std::time::{Duration, Instant};
-
 use record::ResultItem;
 use record::json::Form;
 use serde_json::{Value, json};
@@ -334,16 +332,14 @@ fn results_survive_whatever_comes_after_them() {
         assert_eq!((run.results.len(), run.status.code()), (2, status), "{end}");
     }
     // A repr that never ends is ended by the limit on time.
-    let code = "class A:\n    def __repr__(self):\n        print('asleep')\n        import time; time.sleep(60)\ndisplay(1)\nA()";
+    let code = "class A:\n    def __repr__(self):\n        print('asleep')\n        import time; time.sleep(1000)\ndisplay(1)\nA()";
     let (mut child, channel) = python.start(code.as_bytes(), &[]);
-    let began = Instant::now();
     let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut String::new()).unwrap();
     child.kill().unwrap();
     child.stdout = Some(stdout.into_inner());
     let run = finish(child, channel);
     assert_eq!((run.texts(), run.done), (vec!["1".to_owned()], false));
-    assert!(began.elapsed() < Duration::from_secs(30));
 }
 
 #[test]

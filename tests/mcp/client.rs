@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 fn patience() -> Duration {
     let factor = std::env::var("CELLS_PATIENCE").ok();
     let factor = factor.and_then(|factor| factor.parse().ok()).unwrap_or(1);
-    Duration::from_secs(60) * factor
+    Duration::from_secs(120) * factor
 }
 
 /// `cellblock mcp`; it is killed in the end.

@@ -39,10 +39,19 @@ const ALLOW: [&str; 6] = [
 ];
 
 /// Code that tries hosts, and prints a line for each attempt.
-const FUNCTIONS: &str = "import socket, urllib.request
+const FUNCTIONS: &str = "import os, socket, urllib.request
+def end(s):
+    # A connection has ended, and is in the record, when both sides have closed theirs.
+    s.shutdown(socket.SHUT_WR)
+    while s.recv(100):
+        pass
+    s.close()
 def get(host):
     try:
-        print(urllib.request.urlopen(f'http://{host}/').read().decode(), end='')
+        with urllib.request.urlopen(f'http://{host}/') as answer:
+            s = socket.socket(fileno=os.dup(answer.fileno()))
+            print(answer.read().decode(), end='')
+        end(s)
     except OSError as error:
         print('refused', host, error)
 def talk(host='raw.example'):
@@ -51,9 +60,6 @@ def talk(host='raw.example'):
     print(s.recv(100).decode(), end='')
     return s
 ";
-
-/// Code that gives hosts the time to close their side of a connection.
-const LATER: &str = "import time; time.sleep(0.4)";
 
 /// A call's code.
 fn code(lines: &str) -> String {
@@ -223,7 +229,7 @@ fn contexts() {
 /// A connection stays from one execution to the next. What a thread does between executions
 /// is in the next record, with a warning.
 fn between() {
-    let outside = Outside::with_web();
+    let _outside = Outside::with_web();
     let server = Server::start(&ALLOW);
     let mut client = server.connect();
     create(&mut client, "a", Value::Null);
@@ -231,22 +237,29 @@ fn between() {
     assert!(hosts(&ended).is_empty(), "it has not ended: {ended:?}");
     let lines = "kept.sendall(b'again')
 print(kept.recv(100).decode())
-kept.close()
+end(kept)
 import threading, time
 def later():
-    time.sleep(0.3)
-    get('other.example')
+    while not os.path.exists('go'):
+        time.sleep(0.01)
     s = socket.create_connection(('raw.example', 7000))
     s.sendall(b'later')
     s.recv(5)
-    s.close()
+    end(s)
+    # The broker does one thing after the other: it has reported that end when it does these.
+    for _ in range(3):
+        get('other.example')
+    open('gone', 'w').close()
 thread = threading.Thread(target=later)
 thread.start()";
     let (_, first) = execute(&mut client, "a", lines);
     assert_eq!(first.lines("again").len(), 1, "{first:?}");
-    let served = || outside.raw[0].load(Ordering::SeqCst) + outside.raw[1].load(Ordering::SeqCst);
-    until("a connection between executions", || served() == 2);
-    thread::sleep(Duration::from_millis(300));
+    let command = "touch go; until [ -e gone ]; do sleep 0.01; done";
+    let waiting = json!({"context": "a", "command": command, "events": true});
+    client.ask("process.start", waiting);
+    until("a connection between executions", || {
+        client.line()["event"]["event"] == "process_ended"
+    });
     let lines = "thread.join()\nraise ConnectionResetError('of mine')";
     let (_, next) = execute(&mut client, "a", lines);
     // Each of the two connections is in one of the records, with its bytes.
@@ -287,7 +300,7 @@ fn interrupts() {
         execute(&mut client, "a", &format!("x = '{host}'"));
         let lines = code("talk(x)");
         for wall in [None, Some("500ms")] {
-            let mut params = json!({"context": "a", "code": lines, "wall": wall});
+            let mut params = json!({"context": "a", "code": lines, "wall": wall, "grace": "20s"});
             if wall.is_none() {
                 params.as_object_mut().expect("an object").remove("wall");
             }
@@ -295,7 +308,8 @@ fn interrupts() {
             if wall.is_none() {
                 // By then, the code waits for the host on most machines.
                 thread::sleep(Duration::from_millis(300));
-                let answer = other.call("context.interrupt", json!({"context": "a"}));
+                let params = json!({"context": "a", "grace": "20s"});
+                let answer = other.call("context.interrupt", params);
                 assert_eq!(answer["result"]["interrupted"], true, "{answer}");
             }
             let result = client.answer(7)["result"].clone();
@@ -366,7 +380,7 @@ fn idle() {
     let mut client = server.connect();
     let before = descendants(server.child.id());
     let request = json!({"language": "python"});
-    let params = json!({"request": request, "context": "a", "idle": "500ms"});
+    let params = json!({"request": request, "context": "a", "idle": "5s"});
     client.ask("context.create", params);
     let (_, ended) = execute(&mut client, "a", "kept = talk()");
     assert_eq!(ended.lines("hello raw").len(), 1, "{ended:?}");
@@ -390,15 +404,14 @@ fn idle() {
 }
 
 /// Each execution's record has the connections and refusals that came in it, even at its very end.
-/// A host may close its side later than the program does, so the code waits.
 fn each() {
     let _outside = Outside::with_web();
     let server = Server::start(&ALLOW);
     let mut client = server.connect();
     client.create("a");
-    let lines = format!("get('web.example'); {LATER}; get('other.example')");
+    let lines = "get('web.example'); get('other.example')";
     for number in 0..30 {
-        let (_, ended) = execute(&mut client, "a", &lines);
+        let (_, ended) = execute(&mut client, "a", lines);
         assert_eq!(hosts(&ended), ["web.example"], "{number}: {ended:?}");
         ended.has_refused("other.example no rule allows this host");
     }
@@ -424,8 +437,8 @@ fn branches() {
         name.unwrap_or_else(|| panic!("{forked}")).to_owned()
     });
     for name in names.chain(["a".to_owned()]) {
-        let lines = format!("print('x', x)\nget('web.example'); {LATER}; get('four.example')");
-        let (state, ended) = execute(&mut client, &name, &lines);
+        let lines = "print('x', x)\nget('web.example'); get('four.example')";
+        let (state, ended) = execute(&mut client, &name, lines);
         assert_eq!(state, "restored", "{ended:?}");
         assert_eq!(ended.lines("x 1").len(), 1, "{ended:?}");
         assert_eq!(ended.lines("hello web.example").len(), 1, "{ended:?}");
@@ -478,7 +491,7 @@ fn pools() {
         full(&mut client, 1);
         let created = client.create("a");
         assert_eq!(created["start"], start, "{created}");
-        let (_, ended) = execute(&mut client, "a", &format!("get('web.example'); {LATER}"));
+        let (_, ended) = execute(&mut client, "a", "get('web.example')");
         assert_eq!(hosts(&ended), ["web.example"], "{start}: {ended:?}");
         // A call with a network of its own gets a new cell.
         full(&mut client, 1);

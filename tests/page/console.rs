@@ -10,7 +10,7 @@ use crate::browser::Browser;
 
 const TOKEN: &str = "0123456789abcdef";
 /// How long a loaded machine may take for one step.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server with a token.
 struct Server {

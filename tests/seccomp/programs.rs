@@ -75,7 +75,7 @@ fn shell_and_coreutils() {
         touch -d 2020-01-01 g; stat -c '%s %a %Y' g; truncate -s 1M big; dd if=/dev/zero of=big bs=4k count=4 2>/dev/null
         mkfifo p; (echo through > p) & cat p; wait
         find . -type f | sort; sort -R big | wc -c; tar cf t.tar d; tar tf t.tar | sort; tail -n 1 d/b/f
-        nice -n 5 timeout 5 sleep 0.01; kill -0 $$; trap 'echo trapped' USR1; kill -USR1 $$
+        nice -n 5 timeout 500 sleep 0.01; kill -0 $$; trap 'echo trapped' USR1; kill -USR1 $$
         ulimit -n; umask; id -u; date +%Y > year; env | grep -c PATH; { yes || true; } | head -n 2; rm -r d a; df . > /dev/null
         coproc cat; echo coproc >&"${COPROC[1]}"; read -r line <&"${COPROC[0]}"; echo "$line"
         exec 3<> /dev/null; echo done

@@ -53,6 +53,15 @@ fn lines(answer: &Answer) -> Vec<Value> {
         .collect()
 }
 
+/// Reads chunks until this text has come; returns all of it.
+fn wait_for(socket: &mut BufReader<TcpStream>, wanted: &str) -> String {
+    let mut seen = String::new();
+    while !seen.contains(wanted) {
+        seen += &String::from_utf8_lossy(&chunk(socket).expect(wanted));
+    }
+    seen
+}
+
 /// Reads the head of an answer whose body is read in chunks.
 fn skip_head(socket: &mut BufReader<TcpStream>) {
     let mut line = String::new();

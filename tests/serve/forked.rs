@@ -251,20 +251,21 @@ fn the_end_of_a_copy_is_recorded_as_it_was() {
     // Neither its child nor its thread can do that while it goes on.
     let by_child = ended(
         "
-child = os.fork()
-if child == 0:
+written, write = os.pipe()
+if os.fork() == 0:
     os.write(4, forged)
-    time.sleep(0.2)
-    os._exit(0)
-os.waitpid(child, 0)
+    os.write(write, b'x')
+    time.sleep(1000)
+os.read(written, 1)
 print('went on')",
     );
     let by_thread = ended(
         "
 import threading
-thread = threading.Thread(target=lambda: (os.write(4, forged), time.sleep(0.2)))
-thread.start()
-thread.join()
+written = threading.Event()
+forge = lambda: (os.write(4, forged), written.set(), time.sleep(1000))
+threading.Thread(target=forge, daemon=True).start()
+written.wait()
 print('went on')",
     );
     for record in [by_child, by_thread] {

@@ -18,13 +18,40 @@ pub(crate) fn patience() -> Duration {
     // An emulated machine is slow.
     let factor = std::env::var("CELLS_PATIENCE").ok();
     let factor = factor.and_then(|factor| factor.parse().ok()).unwrap_or(1);
-    Duration::from_secs(60) * factor
+    Duration::from_secs(120) * factor
 }
 
 /// The time of an execution for `--wall`: the default one, which is too short for Java on an
 /// emulated machine, as many times as `patience` says.
 pub(crate) fn wall() -> String {
     format!("{}s", patience().as_secs() / 2)
+}
+
+/// A directory of this process that cells may read, in which a file is a sign for their code.
+pub(crate) struct Signs(tempfile::TempDir);
+
+impl Signs {
+    pub(crate) fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), mode).unwrap();
+        Self(directory)
+    }
+
+    /// What `--ro` takes.
+    pub(crate) fn bind(&self) -> String {
+        format!("{}:/signs", self.0.path().display())
+    }
+
+    /// Code that waits for a sign.
+    pub(crate) fn wait_for(name: &str) -> String {
+        format!("import os, time\nwhile not os.path.exists('/signs/{name}'): time.sleep(0.01)\n")
+    }
+
+    pub(crate) fn give(&self, name: &str) {
+        std::fs::write(self.0.path().join(name), "").unwrap();
+    }
 }
 
 /// The executable under test: in a virtual machine it is not where it was built.

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Server, cellblock, until};
+use crate::harness::{Server, Signs, cellblock, until};
 use crate::http_client::{Http, chunk, read};
 
 fn create(http: &Http, name: &str) -> Value {
@@ -458,9 +458,10 @@ fn no_other_host_is_served_without_a_token() {
 
 #[test]
 fn sigterm_lets_answers_out() {
-    let mut server = Server::start_http(&["--drain", "60s"]);
+    let signs = Signs::new();
+    let mut server = Server::start_http(&["--drain", "60s", "--ro", &signs.bind()]);
     let http = server.http();
-    let code = "import time; time.sleep(2); print(7)";
+    let code = format!("{}print(7)", Signs::wait_for("go"));
     let body = json!({"request": {"language": "python", "code": code}}).to_string();
     let mut socket = http.send("POST", "/v1/runs", body.as_bytes());
     until("the run", || {
@@ -469,6 +470,7 @@ fn sigterm_lets_answers_out() {
     let idle = http.connect();
     server.signal(Signal::SIGTERM);
     until("a refusal", || http.get("/v1/status").status == 503);
+    signs.give("go");
     let answer = read(&mut socket);
     assert_eq!(answer.json()["record"]["stdout"], "7\n", "{answer:?}");
     assert!(server.wait().success());

@@ -298,7 +298,8 @@ fn a_replay_that_ends_otherwise_is_lost_and_names_the_execution() {
     // Each cell has a different value.
     let id = "open('/proc/sys/kernel/random/boot_id').read().strip()";
     let first = client.run_in("a", &format!("x = 1; print({id})"));
-    let endless = json!({"context": "a", "code": "while True: pass", "wall": "200ms"});
+    let (code, wall) = ("while True: pass", "200ms");
+    let endless = json!({"context": "a", "code": code, "wall": wall, "grace": "20s"});
     let interrupted = client.ask("context.run", endless);
     assert_eq!(interrupted["state"], "kept", "{interrupted}");
     client.ask("context.checkpoint", json!({"context": "a"}));

@@ -3,18 +3,16 @@
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::harness::{Server, descendants, lives, until};
+use crate::harness::{Server, Signs, descendants, lives, until};
 
 #[test]
 fn sigterm_lets_executions_end() {
-    let mut server = Server::start(&["--drain", "60s"]);
+    let signs = Signs::new();
+    let mut server = Server::start(&["--drain", "60s", "--ro", &signs.bind()]);
     let mut client = server.connect();
     client.create("a");
-    client.send(
-        1,
-        "context.run",
-        json!({"context": "a", "code": "import time; open('begun', 'w'); time.sleep(2); 7"}),
-    );
+    let code = format!("{}7", Signs::wait_for("go"));
+    client.send(1, "context.run", json!({"context": "a", "code": code}));
     until("the execution", || {
         let list = client.ask("context.list", json!({}));
         list["contexts"][0]["doing"] == "busy"
@@ -27,6 +25,7 @@ fn sigterm_lets_executions_end() {
     );
     let refused = client.answer(2);
     assert_eq!(refused["error"]["code"], "shutting_down");
+    signs.give("go");
     let answer = client.answer(1);
     assert_eq!(
         answer["result"]["record"]["results"][0]["text"], "7",

@@ -21,7 +21,7 @@ use nix::sys::socket::{
 };
 
 /// How long anything may take that happens at once on an idle machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Networks whose addresses stand for hosts of the Internet.
 pub(crate) const PUBLIC: [&str; 2] = ["93.184.0.0/16", "2600:1234::/32"];

@@ -82,10 +82,7 @@ fn programs_outlive_the_client_that_started_them() {
     let start = envelope(&json!({"process": program, "tag": "own", "stdin": true}));
     let mut socket = stream.send("POST", "/process.Process/Start", &start);
     skip_head(&mut socket);
-    let mut seen = String::new();
-    while !seen.contains("YmVndW4K") {
-        seen += &String::from_utf8_lossy(&chunk(&mut socket).unwrap());
-    }
+    let seen = wait_for(&mut socket, "YmVndW4K");
     let start = seen.find("\"start\"").unwrap();
     assert!(start < seen.find("\"data\"").unwrap(), "{seen}");
     drop(socket);
@@ -101,17 +98,13 @@ fn programs_outlive_the_client_that_started_them() {
     // A second client gets the output from now on, and the end.
     let connect = envelope(&json!({"process": own}));
     let mut socket = stream.send("POST", "/process.Process/Connect", &connect);
-    until("its connection", || {
-        http.get("/v1/status").json()["clients"] == 2
-    });
+    skip_head(&mut socket);
+    wait_for(&mut socket, "\"start\"");
     let input = json!({"process": own, "input": {"stdin": "aW4="}});
     assert_eq!(call("SendInput", &input).status, 200);
     assert_eq!(call("CloseStdin", &json!({"process": own})).status, 200);
-    let rest = read(&mut socket).text();
-    assert!(
-        rest.contains("aW4=") && rest.contains("exit status 0"),
-        "{rest}"
-    );
+    let rest = wait_for(&mut socket, "exit status 0");
+    assert!(rest.contains("aW4="), "{rest}");
     until("its end", || running() == 0);
     assert_eq!(signal("SIGNAL_SIGKILL"), 404);
     for body in [
