@@ -26,12 +26,16 @@ pub(crate) fn measure(args: &Args, count: usize) -> Result<()> {
             &format!("python:{POOL}"),
             "--preload",
             &args.preload,
+            // One for all: another one that is ready would count as left.
+            "--template-copies",
+            &(2 * count).to_string(),
         ];
         options.extend(pool.map(str::to_owned));
     }
     let server = Server::start(args, &options)?;
     let mut client = Client::connect(&server.socket())?;
-    client.quiet()?;
+    // What the server opens at its first calls counts as there before.
+    client.renew_pools()?;
     let before = Footprint::of(&server);
     println!("before: {before}");
 

@@ -98,6 +98,12 @@ fn templates_are_named_counted_and_renewed() {
         generations.len() > 1 && generations[0]["generation"] == 1,
         "{status}"
     );
+    // It goes with the context, though no other cell is made then.
+    full(&mut client);
+    client.ask("context.delete", json!({"context": "a"}));
+    until("the old template's end", || {
+        client.status()["templates"][0]["generation"].as_u64() > Some(1)
+    });
     // A run without one names none.
     let request = json!({"language": "python", "code": hash, "env": {"A": "b"}});
     let cold = client.ask("run", json!({"request": request}));

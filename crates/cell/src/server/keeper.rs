@@ -209,10 +209,13 @@ impl<'s> Templates<'s> {
         now.old.iter().chain(&now.current).map(of).collect()
     }
 
-    /// Lets templates go that have been replaced and whose layout no context has.
-    pub fn keep(&self, is_used: impl Fn(u64) -> bool) {
-        let mut now = self.now.borrow_mut();
-        now.old.retain(|generation| is_used(generation.number));
+    /// Lets templates go that have been replaced and whose layout no context has; whether there
+    /// were any.
+    pub fn keep(&self, is_used: impl Fn(u64) -> bool) -> bool {
+        let old = &mut self.now.borrow_mut().old;
+        let before = old.len();
+        old.retain(|generation| is_used(generation.number));
+        old.len() < before
     }
 }
 

@@ -288,7 +288,6 @@ impl Server<'_> {
         }
         self.link(id, made.map(|(socket, _)| socket), now);
         if let Some(templates) = &self.doors.templates {
-            templates.keep(|number| self.hub.uses_template(number));
             self.hub.set_templates(templates.in_use());
         }
     }
@@ -329,6 +328,12 @@ impl Server<'_> {
                 }
                 Action::Exit => self.is_over = true,
             }
+        }
+        // The last session of an old template may have ended.
+        if let Some(templates) = &self.doors.templates
+            && templates.keep(|number| self.hub.uses_template(number))
+        {
+            self.hub.set_templates(templates.in_use());
         }
     }
 
