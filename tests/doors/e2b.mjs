@@ -7,7 +7,7 @@ import { NotFoundError } from 'e2b'
 const pause = (millis) => new Promise((done) => setTimeout(done, millis))
 
 async function until(what, isDone) {
-  for (let n = 0; n < 100; n += 1) {
+  for (let n = 0; n < 1000; n += 1) {
     if (await isDone()) return
     await pause(100)
   }
@@ -45,7 +45,8 @@ async function code(sandbox) {
   await sandbox.restartCodeContext(context)
   assert.equal((await sandbox.listCodeContexts()).at(-1).id, context.id)
   await sandbox.removeCodeContext(context)
-  await assert.rejects(sandbox.runCode('x = 5\nimport time\ntime.sleep(100)', { timeoutMs: 2000 }))
+  await sandbox.runCode('import time\nx = 5')
+  await assert.rejects(sandbox.runCode('time.sleep(100)', { timeoutMs: 2000 }))
   assert.equal((await sandbox.runCode('x')).text, '5')
 }
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -65,7 +66,7 @@ class Runs(unittest.TestCase):
             if event.kind == "stdout":
                 stream.cancel()
         # Its cell has ended: nothing is left at work.
-        for _ in range(100):
+        for _ in range(1200):
             if server.status()["cells"]["used"] == 0:
                 break
             time.sleep(0.1)
@@ -135,17 +136,18 @@ class Contexts(unittest.TestCase):
         with server.context() as context:
             context.run("x = 1")
             timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
             with self.assertRaises(KeyboardInterrupt):
+                timer.start()
                 context.run("while True: pass")
             timer.join()
             self.assertEqual(context.run("x").value, "1")
 
     def test_a_cancelled_execution_that_waits_never_begins(self):
         with server.context() as context:
-            running = context.stream("import time\ntime.sleep(1)\nx = 1")
+            running = context.stream("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nx = 1")
             waiting = context.stream("x = 2")
             waiting.cancel()
+            context.exec(["touch", "go"])
             self.assertTrue(running.result().ok)
             self.assertEqual(context.run("x").value, "1")
 
@@ -253,7 +255,12 @@ class Sandboxes(unittest.TestCase):
 
     def test_a_sandbox_whose_cell_is_lost_begins_anew(self):
         self.sandbox.write("kept", b"1")
-        end = threading.Timer(0.5, lambda: server._call("context.restart", context=self.sandbox.id))
+        def restart():
+            while not server._call("process.list", context=self.sandbox.id)["processes"]:
+                time.sleep(0.05)
+            server._call("context.restart", context=self.sandbox.id)
+
+        end = threading.Thread(target=restart)
         end.start()
         with self.assertRaises(cellblock.Lost):
             self.sandbox.exec("sleep 4000")
@@ -283,12 +290,13 @@ class Servers(unittest.TestCase):
 
     def test_what_a_killed_server_did_is_lost_and_the_default_one_begins_anew(self):
         script = """if True:
-            import cellblock, os, signal, threading
+            import cellblock, os, signal
             context = cellblock.Context()
-            pid = cellblock.default_server()._process.pid
-            threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
+            stream = context.stream("print('on', flush=True); import time; time.sleep(1000)")
+            next(event for event in stream if event.kind == "stdout")
+            os.kill(cellblock.default_server()._process.pid, signal.SIGKILL)
             try:
-                context.run("import time; time.sleep(60)")
+                stream.result()
             except cellblock.Lost as error:
                 print(error.code)
             print(cellblock.run("6 * 7").value)
@@ -327,8 +335,9 @@ class Servers(unittest.TestCase):
             command = [cellblock.find_executable(), "serve", "--rootfs=host", f"--listen=unix:{path}"]
             listening = subprocess.Popen(command, stderr=subprocess.DEVNULL)
             try:
-                for _ in range(600):
-                    if path.exists():
+                for _ in range(1200):
+                    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as found:
+                        found.connect(str(path))
                         break
                     time.sleep(0.05)
                 before = len(os.listdir("/proc/self/fd"))
@@ -430,7 +439,7 @@ class Coroutines(unittest.IsolatedAsyncioTestCase):
             for cancelled in (task, early):
                 with self.assertRaises(asyncio.CancelledError):
                     await cancelled
-            for _ in range(100):
+            for _ in range(1200):
                 left = await sandbox.exec(running)
                 if left.stdout == b"0\n":
                     break
