@@ -47,7 +47,7 @@ impl Contexts {
                 &json!({"request": request, "context": name}),
             )?;
         }
-        let mut params = json!({"context": name, "code": step.code});
+        let mut params = json!({"context": name, "code": step.code, "grace": "20s"});
         if let Some(wall) = &step.timeout {
             params["wall"] = wall.as_str().into();
         }

@@ -16,6 +16,9 @@ pub(crate) fn executable() -> OsString {
     given.unwrap_or_else(|| env!("CARGO_BIN_EXE_cellblock").into())
 }
 
+/// Long enough for a host that stalls, and less than a test has.
+const WALL: &str = "200s";
+
 /// A cell to start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cell {
@@ -31,7 +34,9 @@ impl Cell {
         let words = ["--"].iter().chain(argv);
         Self {
             verb: "exec",
-            options: ["--rootfs", "host"].map(str::to_owned).to_vec(),
+            options: ["--rootfs", "host", "--wall", WALL]
+                .map(str::to_owned)
+                .to_vec(),
             operands: words.map(|word| (*word).to_owned()).collect(),
             stdin: String::new(),
         }
@@ -44,7 +49,7 @@ impl Cell {
         }
         Self {
             verb: "run",
-            options: ["--rootfs", rootfs, "--lang", language]
+            options: ["--rootfs", rootfs, "--wall", WALL, "--lang", language]
                 .map(str::to_owned)
                 .to_vec(),
             operands: vec!["-".to_owned()],

@@ -15,7 +15,7 @@ async def consumer(queue, out):
 
 async def main():
     queue, out = asyncio.Queue(maxsize=2), []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(100):
         await asyncio.gather(producer(queue), consumer(queue, out))
     process = await asyncio.create_subprocess_exec(
         "echo", "from a child", stdout=asyncio.subprocess.PIPE)

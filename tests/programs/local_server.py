@@ -21,6 +21,6 @@ server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 request = urllib.request.Request(
     f"http://127.0.0.1:{server.server_port}/", data=json.dumps({"numbers": [1, 2, 3]}).encode())
-with urllib.request.urlopen(request, timeout=20) as answer:
+with urllib.request.urlopen(request, timeout=100) as answer:
     print(answer.status, json.load(answer))
 server.shutdown()

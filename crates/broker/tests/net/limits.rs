@@ -137,14 +137,17 @@ fn slow_clients() {
         (443, b"\x16\x03\x01\x02"),
         (80, b""),
     ] {
-        let mut stream = rig.connect("example.com", port);
-        stream.write_all(bytes).unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        if port == 80 && !bytes.is_empty() {
-            assert!(answer.starts_with(b"HTTP/1.1 408 "), "{answer:?}");
-        }
-        rig.closed_because("example.com", Reason::TooSlow);
+        let is_answered = port == 80 && !bytes.is_empty();
+        // On a busy host, the time may be over before anything is sent.
+        let ended = (0..20).any(|_| {
+            let mut stream = rig.connect("example.com", port);
+            let sent = stream.write_all(bytes);
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            rig.closed_because("example.com", Reason::TooSlow);
+            sent.is_ok() && (!is_answered || answer.starts_with(b"HTTP/1.1 408 "))
+        });
+        assert!(ended, "{port}: {bytes:?}");
     }
     for port in [broker::synthetic::PROXY_PORT, broker::synthetic::SOCKS_PORT] {
         let mut stream = rig.connect_to([127, 0, 0, 1].into(), port);
