@@ -53,11 +53,11 @@ impl Marker {
     }
 
     /// The same when no supervisor was left to wait for the end: the kernel ends the
-    /// processes, and the next call removes their cgroup.
+    /// processes, and the survivor or the next call removes their cgroup.
     pub(crate) fn nothing_left_unattended(&self, stage: &Stage) -> Check {
         self.gone_within(stage.patience(), false)?;
         stage.exec(["/bin/true"]).run()?.ended(Outcome::Ok)?;
-        self.nothing_left()
+        self.gone_within(stage.patience(), true)
     }
 
     fn gone_within(&self, grace: Duration, cgroups_too: bool) -> Check {
