@@ -36,6 +36,20 @@ class Clusters(unittest.TestCase):
         self.local = local
         return cluster
 
+    def lose(self, cluster, node):
+        """Removes a node once all of its room is used."""
+        member = cluster._members[node.node_id]
+
+        def remove():
+            while member.busy < member.room:
+                time.sleep(0.05)
+            self.local.remove_node(node)
+
+        thread = threading.Thread(target=remove)
+        thread.start()
+        self.addCleanup(thread.join)
+        return thread
+
     def test_one_node(self):
         cluster = self.start(1, max_cells=2, queue_wait="100ms")
         self.assertEqual(cluster.run("6 * 7").value, "42")
@@ -126,9 +140,10 @@ class Clusters(unittest.TestCase):
         for one in contexts:
             if one is not mine:
                 one.delete()
-        codes = [f"import time\ntime.sleep(4)\n{n}" for n in range(8)]
-        threading.Timer(1.5, self.local.remove_node, [lost]).start()
+        codes = [f"import time\ntime.sleep(5)\n{n}" for n in range(8)]
+        losing = self.lose(cluster, lost)
         self.assertEqual([run.value for run in cluster.map(codes)], list("01234567"))
+        losing.join()
         self.assertEqual(len(cluster.nodes), 3)
         with self.assertRaises(NodeLost):
             mine.run("x")
@@ -136,9 +151,9 @@ class Clusters(unittest.TestCase):
     def test_at_most_once(self):
         cluster = self.start(2, max_cells=2)
         [lost] = self.workers
-        codes = [f"import time\ntime.sleep(3)\n{n}" for n in range(4)]
+        codes = [f"import time\ntime.sleep(5)\n{n}" for n in range(4)]
         mapped = cluster.map(codes, at_most_once=True, return_exceptions=True)
-        threading.Timer(1.5, self.local.remove_node, [lost]).start()
+        self.lose(cluster, lost)
         outcomes = list(mapped)
         kinds = {type(outcome) for outcome in outcomes}
         self.assertEqual(kinds, {cellblock.Run, NodeLost}, outcomes)
