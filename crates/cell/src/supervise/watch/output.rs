@@ -148,7 +148,7 @@ impl Watch<'_, '_> {
 
 /// Tells whether the supervisor has used less than this much CPU time since this call.
 fn has_cpu_time(most: Duration) -> impl Fn() -> bool {
-    let used = || sys::process::cpu_clock(Pid::this()).unwrap_or_default();
-    let until = used() + most;
-    move || used() < until
+    let used = || sys::process::cpu_clock(Pid::this());
+    let until = used().map(|used| used + most);
+    move || used().zip(until).is_some_and(|(used, until)| used < until)
 }
