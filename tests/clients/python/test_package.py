@@ -133,6 +133,8 @@ class Contexts(unittest.TestCase):
             self.assertFalse(context.interrupt())
 
     def test_ctrl_c_here_interrupts_the_code_there(self):
+        # A job in the background is started with this signal ignored.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         with server.context() as context:
             context.run("x = 1")
             timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
