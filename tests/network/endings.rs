@@ -79,8 +79,10 @@ except OSError as error:
     print('read', type(error).__name__)
 for host in 'raw.example', '198.18.1.0':
     try:
-        socket.create_connection((host, 7000))
-        print('reached', host)
+        s = socket.create_connection((host, 7000))
+        s.sendall(b'x')
+        # The kernel accepts connections until a killed broker's last socket is closed.
+        print('reached' if s.recv(1) else 'refused', host)
     except OSError as error:
         print('refused', host, type(error).__name__)
 print('over')
