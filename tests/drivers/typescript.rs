@@ -4,41 +4,34 @@
 use crate::harness::{Bench, other};
 use crate::skip::skip;
 
-/// A bench; `None`, and a word about it, where nothing takes types out. Then
-/// the error must say what would.
+/// The bench if it runs this code; `None`, and a word about it, if not. Then the error must say
+/// why, and what to do.
+fn able(bench: Bench, code: &str, why_not: &str) -> Option<Bench> {
+    let run = bench.run(code);
+    if run.error.is_none() {
+        return Some(bench);
+    }
+    let message = &run.error().message;
+    assert!(
+        message.contains(why_not) && message.contains("JavaScript"),
+        "{run:?}"
+    );
+    skip(message);
+    None
+}
+
+/// A bench that takes types out.
 fn typescript() -> Option<Bench> {
-    let bench = other("typescript")?;
-    let run = bench.run("const n: number = 1; n");
-    if run.error.is_none() {
-        return Some(bench);
-    }
-    let message = &run.error().message;
-    assert!(
-        message.contains("22.13 and later") && message.contains("JavaScript"),
-        "{run:?}"
-    );
-    skip(message);
-    None
+    let code = "const n: number = 1; n";
+    able(other("typescript")?, code, "22.13 and later")
 }
 
-/// As [`typescript`]; `None` where Node does no more than take types out, as of version 26, and
-/// has no compiler for the rest.
+/// A bench that also generates code, as Node 26 does not without the package.
 fn compiling() -> Option<Bench> {
-    let bench = typescript()?;
-    let run = bench.run("enum E { A }\nE.A");
-    if run.error.is_none() {
-        return Some(bench);
-    }
-    let message = &run.error().message;
-    assert!(
-        message.contains("can only strip types") && message.contains("JavaScript"),
-        "{run:?}"
-    );
-    skip(message);
-    None
+    able(typescript()?, "enum E { A }\nE.A", "can only strip types")
 }
 
-fn give(bench: &Bench, results: &[(&str, &str)]) {
+fn assert_results(bench: &Bench, results: &[(&str, &str)]) {
     for (code, text) in results {
         let run = bench.run(code);
         assert!(run.error.is_none(), "{code}\n{run:?}");
@@ -70,7 +63,7 @@ fn types_vanish() {
             "={}",
         ),
     ];
-    give(&typescript, &results);
+    assert_results(&typescript, &results);
 }
 
 #[test]
@@ -86,7 +79,7 @@ fn enums_namespaces_and_parameter_properties_work() {
         ),
         ("namespace N { export const a = 1 }\nN.a", "=1"),
     ];
-    give(&typescript, &results);
+    assert_results(&typescript, &results);
     let nothing = typescript.run("namespace M { export const a = 1 }\nlet m = M.a");
     assert_eq!(nothing.texts(), [""; 0]);
 }

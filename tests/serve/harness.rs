@@ -27,16 +27,21 @@ pub(crate) fn wall() -> String {
     format!("{}s", patience().as_secs() / 2)
 }
 
+/// An empty directory with this mode.
+pub(crate) fn directory(mode: u32) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let mode = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(directory.path(), mode).unwrap();
+    directory
+}
+
 /// A directory of this process that cells may read, in which a file is a sign for their code.
 pub(crate) struct Signs(tempfile::TempDir);
 
 impl Signs {
     pub(crate) fn new() -> Self {
-        use std::os::unix::fs::PermissionsExt as _;
-        let directory = tempfile::tempdir().unwrap();
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(directory.path(), mode).unwrap();
-        Self(directory)
+        Self(directory(0o755))
     }
 
     /// What `--ro` takes.

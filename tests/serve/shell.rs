@@ -4,19 +4,15 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::harness::{cellblock, until};
+use crate::harness::{cellblock, directory, until};
 use crate::skip::skip;
 
 pub(crate) struct Shell(tempfile::TempDir);
 
 impl Shell {
     pub(crate) fn new() -> Self {
-        use std::os::unix::fs::PermissionsExt as _;
-        let directory = tempfile::tempdir().unwrap();
-        // As a runtime directory has it; any other is not used.
-        let mode = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(directory.path(), mode).unwrap();
-        Self(directory)
+        // A runtime directory with another mode is not used.
+        Self(directory(0o700))
     }
 
     pub(crate) fn context(&self, words: &[&str]) -> Output {

@@ -22,8 +22,8 @@ use record::error::{Result, SetupError, Step};
 /// the current one is not renewed.
 const MOST_OLD: usize = 8;
 
-/// The time after a template that could not be made, and the shortest from one that was made
-/// to the next if it ended.
+/// How long no other template is made after one could not be made, or after one was made that
+/// has ended since.
 const BACK_OFF: Duration = Duration::from_secs(10);
 /// How long the first template may take: its cell and its modules have deadlines of their
 /// own, which end before.
@@ -209,8 +209,8 @@ impl<'s> Templates<'s> {
         now.old.iter().chain(&now.current).map(of).collect()
     }
 
-    /// Lets templates go that have been replaced and whose layout no context has; whether there
-    /// were any.
+    /// Lets templates go that have been replaced and whose layout no context has; returns whether
+    /// there were any.
     pub fn keep(&self, is_used: impl Fn(u64) -> bool) -> bool {
         let old = &mut self.now.borrow_mut().old;
         let before = old.len();
@@ -285,6 +285,7 @@ fn hear(socket: &OwnedFd, flags: MsgFlags) -> Result<Option<u64>> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::SockType;
     use serde_json::{Value, json};
 
     use super::super::tests::{Front, Tested, below, exists, until};
@@ -360,12 +361,7 @@ mod tests {
 
     #[test]
     fn a_keeper_that_says_nothing_is_not_waited_for_without_end() -> Tested {
-        let (ours, theirs) = nix::sys::socket::socketpair(
-            nix::sys::socket::AddressFamily::Unix,
-            nix::sys::socket::SockType::SeqPacket,
-            None,
-            nix::sys::socket::SockFlag::SOCK_CLOEXEC,
-        )?;
+        let (ours, theirs) = spawner::pair(SockType::SeqPacket)?;
         let error = hear_within(&ours, Duration::from_millis(20)).expect_err("a template");
         assert!(error.to_string().contains("no template after"), "{error}");
         // What it says in time counts, and so does its end.
@@ -383,7 +379,8 @@ mod tests {
         alone(|| {
             let spawner = Spawner::fork(Base::default())?;
             for (age, is_made) in [(Duration::ZERO, false), (BACK_OFF, true)] {
-                let mut ended = Generation::of(keeper_that_is_gone()?, 1, 0);
+                let (keeper_that_is_gone, _) = spawner::pair(SockType::SeqPacket)?;
+                let mut ended = Generation::of(keeper_that_is_gone, 1, 0);
                 ended.since = Instant::now()
                     .checked_sub(age)
                     .ok_or("the host is too new")?;
@@ -401,16 +398,6 @@ mod tests {
             }
             Ok(())
         });
-    }
-
-    fn keeper_that_is_gone() -> Tested<OwnedFd> {
-        let (ours, _) = nix::sys::socket::socketpair(
-            nix::sys::socket::AddressFamily::Unix,
-            nix::sys::socket::SockType::SeqPacket,
-            None,
-            nix::sys::socket::SockFlag::SOCK_CLOEXEC,
-        )?;
-        Ok(ours)
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> SetupError {
     move |errno| SetupError::os(Step::Clone, call, errno).on("spawner")
 }
 
-fn pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
+pub(super) fn pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC;
     socketpair(AddressFamily::Unix, kind, None, flags).map_err(failed("socketpair"))
 }

@@ -22,9 +22,9 @@
 //! the package `typescript` below `/usr` or the workspace. Types are not checked.
 //! Where blanking types out is not enough (enums, namespaces, parameter
 //! properties), lines in the error are mapped back; `stack` as the code itself
-//! sees it is not. Node 22 to 25 generate that code themselves, without
-//! decorators; Node 26 does not any more, and needs the package, which knows
-//! decorators too.
+//! sees it is not. Node 22 to 25 generate that code, but for decorators.
+//! Node 26 generates none, and needs the package, which also supports
+//! decorators.
 //!
 //! # How it works
 //!

@@ -36,22 +36,22 @@ function placed(error) {
   return error;
 }
 
-/** The code by Node's own means; undefined where it would have to be generated, which Node 26
- * does not do any more. */
+/** The code as Node itself converts it; undefined for syntax that needs generated code, which
+ * Node 26 does not support any more. */
 function byNode(source, execution) {
-  const attempt = (options, isPassed) => {
+  const attempt = (options, unsupported) => {
     try {
       return Module.stripTypeScriptTypes(source, options);
     } catch (error) {
-      if (!isPassed(error.code)) throw placed(error);
+      if (error.code !== unsupported) throw placed(error);
       return undefined;
     }
   };
-  const stripped = attempt({ mode: 'strip' }, (code) => code === 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX');
+  const stripped = attempt({ mode: 'strip' }, 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX');
   if (stripped !== undefined) return stripped;
   const options = { mode: 'transform', sourceMap: true, sourceUrl: execution.file };
-  const made = attempt(options, (code) => code === 'ERR_INVALID_ARG_VALUE');
-  return made === undefined ? undefined : withMap(made, execution);
+  const generated = attempt(options, 'ERR_INVALID_ARG_VALUE');
+  return generated === undefined ? undefined : withMap(generated, execution);
 }
 
 function byCompiler(ts, source, execution) {
@@ -92,8 +92,8 @@ function compiler(file) {
 
 function convert(source, execution) {
   const canStrip = Boolean(Module.stripTypeScriptTypes);
-  const stripped = canStrip ? byNode(source, execution) : undefined;
-  if (stripped !== undefined) return stripped;
+  const converted = canStrip ? byNode(source, execution) : undefined;
+  if (converted !== undefined) return converted;
   const ts = compiler(execution.file);
   if (ts) return byCompiler(ts, source, execution);
   const why = canStrip
