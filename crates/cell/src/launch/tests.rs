@@ -5,9 +5,10 @@ mod skip;
 
 use std::any::Any;
 use std::error::Error;
-use std::io;
+use std::io::{self, Read as _};
 use std::panic;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork, write};
 
@@ -23,6 +24,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 
 /// Runs `test` in a copy of this process that has one thread, as a launch needs it.
 pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
+    let (mut problem, writer) = io::pipe().unwrap();
     // SAFETY: fork(3) of the C library leaves the heap usable in the copy, which
     // needs no lock of this process's other threads, and ends by `_exit`.
     match unsafe { fork() }.unwrap() {
@@ -37,12 +39,21 @@ pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
                 Err(panic) => Some(message(&*panic)),
             };
             if let Some(problem) = &problem {
-                let _ = write(io::stderr(), problem.as_bytes());
+                let _ = write(writer, problem.as_bytes());
             }
             sys::process::exit_now(i32::from(problem.is_some()))
         }
         ForkResult::Parent { child } => {
-            assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+            drop(writer);
+            let status = waitpid(child, None);
+            // What the copy started may still hold the pipe open, so this does not wait
+            // for its end.
+            let flags = OFlag::O_NONBLOCK;
+            fcntl(&problem, FcntlArg::F_SETFL(flags)).unwrap();
+            let mut said = Vec::new();
+            let _ = problem.read_to_end(&mut said);
+            let said = String::from_utf8_lossy(&said);
+            assert_eq!(status, Ok(WaitStatus::Exited(child, 0)), "{said}");
         }
     }
 }

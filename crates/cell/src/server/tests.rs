@@ -321,6 +321,42 @@ threading.Thread(target=end).start()";
 }
 
 #[test]
+fn an_interpreter_that_ends_right_after_its_code_is_reported() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        // It says that the code has ended, and takes no more. The kernel closes the descriptors of a
+        // process before its parent is told of its end, here long before.
+        let ends = "import os, time
+def field(key, value):
+  return b't' + bytes([len(key)]) + len(value).to_bytes(4, 'big') + key + value
+done = field(b'kind', b'done') + field(b'execution', b'1')
+os.close(3)
+os.write(4, len(done).to_bytes(4, 'big') + done)
+time.sleep(0.3)
+os._exit(5)";
+        let ended = front.run(1, ends)?;
+        assert_eq!(
+            (&ended["state"], &ended["record"]["exit_code"]),
+            (&json!("lost"), &json!(5)),
+            "{ended}"
+        );
+        assert_eq!(front.run(2, "1")?["state"], "kept");
+        // One that does not end is ended.
+        let ends = ends.replace("b'1'", "b'3'").replace("0.3", "1000");
+        let ended = front.run(3, &ends)?;
+        assert_eq!(
+            (&ended["state"], &ended["record"]["signal"]),
+            (&json!("lost"), &json!("SIGKILL")),
+            "{ended}"
+        );
+        let why = text(&ended, "context");
+        assert!(why.contains("closed or damaged"), "{ended}");
+        Ok(())
+    });
+}
+
+#[test]
 fn two_contexts_share_nothing() {
     alone(|| {
         let spawner = spawner()?;

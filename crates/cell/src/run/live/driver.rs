@@ -12,8 +12,11 @@ use record::Variables;
 use record::bytes::RawText;
 use record::error::Result;
 
-/// How long an interpreter may take to list its variables, and then to stop.
-const DESCRIBE_DEADLINE: Duration = Duration::from_secs(1);
+/// How long an interpreter may take to list its variables.
+const DESCRIBE_DEADLINE: Duration = Duration::from_secs(5);
+/// How long it may then take to stop: long, so that an overloaded host does not cost a context its
+/// state.
+const DESCRIBE_GRACE: Duration = Duration::from_secs(10);
 
 /// Code, its name in tracebacks, and its arguments.
 pub(crate) type Code<'w> = (&'w RawText, &'w str, &'w [RawText]);
@@ -76,7 +79,7 @@ impl Live<'_> {
             execution,
             message: self.description(execution)?,
             wall: Some(DESCRIBE_DEADLINE),
-            grace: Some(DESCRIBE_DEADLINE),
+            grace: Some(DESCRIBE_GRACE),
             control: Some(control),
             ..Request::default()
         })?;

@@ -212,22 +212,22 @@ impl Watch<'_, '_> {
         if !self.cell.lives() {
             return Ok(());
         }
-        let stop = self.catch_up().or_else(|| self.check_rest());
-        if let Some(stop) = stop {
-            self.end_for_good(stop);
-            while self.cell.phase != Phase::Over {
-                self.step()?;
-            }
+        match self.catch_up().or_else(|| self.check_rest()) {
+            Some(stop) => self.end_for_good(stop),
+            None if self.cell.takes_requests() => return Ok(()),
+            None => self.cut_off(),
+        }
+        while self.cell.phase != Phase::Over {
+            self.step()?;
         }
         Ok(())
     }
 
-    /// Whether the cell can go on.
+    /// Whether the cell has exceeded a limit.
     fn check_rest(&mut self) -> Option<Stop> {
-        match (self.settle_interrupt(), self.cell.takes_requests()) {
-            (Err(error), _) => Some(Stop::Internal(error.to_string())),
-            (Ok(()), true) => self.cell.measure(Instant::now()),
-            (Ok(()), false) => Some(Stop::ChannelBroken),
+        match self.settle_interrupt() {
+            Err(error) => Some(Stop::Internal(error.to_string())),
+            Ok(()) => self.cell.measure(Instant::now()),
         }
     }
 

@@ -102,12 +102,19 @@ impl Watch<'_, '_> {
         state
     }
 
-    /// A cell that was to go on ends when no further `done` can come: unless the
-    /// program is ending, which init reports soon.
+    /// A cell that was to go on ends when no further `done` can come.
     pub(in crate::supervise) fn note_broken_channel(&mut self) {
         let has_channel = self.cell.running.channel.is_some();
         let is_lost = !self.cell.frames_open || self.execution.report.is_broken;
-        if has_channel && is_lost && !self.is_cut_off && !self.cell.is_last && self.cell.lives() {
+        if has_channel && is_lost && !self.cell.is_last && self.cell.lives() {
+            self.cut_off();
+        }
+    }
+
+    /// Ends a cell that can do no more work: soon, since the program may be ending by itself. The
+    /// kernel closes its descriptors before init can report why.
+    pub(super) fn cut_off(&mut self) {
+        if !self.is_cut_off {
             self.is_cut_off = true;
             let soon = Instant::now() + EXIT_DEADLINE;
             self.cell.deadline = Some(self.cell.deadline.map_or(soon, |until| until.min(soon)));
