@@ -16,7 +16,7 @@ use record::Start;
 use record::error::{SetupError, Step};
 
 /// How long init gets to kill what is left before it is killed too.
-const COUNT_DEADLINE: Duration = Duration::from_millis(500);
+const COUNT_DEADLINE: Duration = Duration::from_secs(2);
 /// How long init gets to end what was started for a guest. It may be starting a
 /// program for another supervisor meanwhile, whose cell ends too if init is killed.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
