@@ -281,6 +281,8 @@ fn signals_timers_and_limits_continue() {
 seen = []
 signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+# Under nohup(1), the test itself ignores it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
 signal.setitimer(signal.ITIMER_REAL, 3000)
 resource.setrlimit(resource.RLIMIT_NOFILE, (99, 199))",
