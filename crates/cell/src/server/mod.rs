@@ -13,25 +13,15 @@
 //!
 //! The front end may have threads; the spawner is forked from it before it has any.
 
-#[cfg(test)]
-mod carry_tests;
-#[cfg(test)]
-mod guest_tests;
 mod guests;
-#[cfg(test)]
-mod hostile_tests;
 mod keeper;
 mod mailbox;
 mod orders;
-#[cfg(test)]
-mod process_tests;
 mod processes;
 mod spawner;
 mod supervisor;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod watch_tests;
 
 pub use crate::context::MOST_HISTORY;
 pub use keeper::{Renewal, TemplateInUse, Templates};

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::tests::{Front, Tested, spawner, text};
+use super::{Front, Tested, spawner, text};
 use crate::launch::tests::alone;
+use crate::server::Spawner;
 
 /// A front end that gets reports in whatever order they come.
 struct Processes {
@@ -22,7 +23,7 @@ impl Processes {
         }
     }
 
-    fn python() -> Tested<(super::Spawner, Self)> {
+    fn python() -> Tested<(Spawner, Self)> {
         let spawner = spawner()?;
         let front = Front::python(&spawner)?;
         Ok((spawner, Self::of(front)))

@@ -3,7 +3,7 @@
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::tests::{Front, Tested, below, exists, spawner, text, until};
+use super::{Front, Tested, below, exists, spawner, text, until};
 use crate::launch::tests::alone;
 
 /// Writes until the supervisor takes no more, or `count` times.

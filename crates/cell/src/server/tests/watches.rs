@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::Spawner;
-use super::tests::{Front, Tested, spawner};
+use super::{Front, Tested, spawner};
 use crate::launch::tests::alone;
+use crate::server::Spawner;
 
 /// The number of the watch.
 const WATCH: u64 = 5;

@@ -7,9 +7,9 @@ use std::os::unix::net::UnixStream;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::{Value, json};
 
-use super::tests::{Front, Tested, spawner, text};
-use super::{Base, Spawner};
+use super::{Front, Tested, spawner, text};
 use crate::launch::tests::alone;
+use crate::server::{Base, Spawner};
 use crate::spec::Layer;
 
 /// What the kernel says about a process's confinement, besides its pid and its use of resources.

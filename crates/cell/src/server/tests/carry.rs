@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::Spawner;
-use super::tests::{Front, Tested, spawner, text};
+use super::{Front, Tested, spawner, text};
 use crate::launch::tests::{alone, skip};
+use crate::server::Spawner;
 
 /// State of many kinds, and files.
 const STATE: &str = "
