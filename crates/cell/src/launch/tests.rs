@@ -5,12 +5,13 @@ mod skip;
 
 use std::any::Any;
 use std::error::Error;
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::Read as _;
 use std::panic;
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, alarm, fork, write};
+use nix::unistd::{ForkResult, alarm, fork, pipe2, write};
 
 pub(crate) use self::skip::skip;
 
@@ -24,7 +25,9 @@ fn message(panic: &(dyn Any + Send)) -> String {
 
 /// Runs `test` in a copy of this process that has one thread, as a launch needs it.
 pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
-    let (mut problem, writer) = io::pipe().unwrap();
+    // Neither end waits: nobody reads a long text in time, and what the copy started may hold
+    // the pipe open after its end.
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).unwrap();
     // SAFETY: fork(3) of the C library leaves the heap usable in the copy, which
     // needs no lock of this process's other threads, and ends by `_exit`.
     match unsafe { fork() }.unwrap() {
@@ -44,14 +47,9 @@ pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
             sys::process::exit_now(i32::from(problem.is_some()))
         }
         ForkResult::Parent { child } => {
-            drop(writer);
             let status = waitpid(child, None);
-            // What the copy started may still hold the pipe open, so this does not wait
-            // for its end.
-            let flags = OFlag::O_NONBLOCK;
-            fcntl(&problem, FcntlArg::F_SETFL(flags)).unwrap();
             let mut said = Vec::new();
-            let _ = problem.read_to_end(&mut said);
+            let _ = File::from(reader).read_to_end(&mut said);
             let said = String::from_utf8_lossy(&said);
             assert_eq!(status, Ok(WaitStatus::Exited(child, 0)), "{said}");
         }
