@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::{Front, below, exists, spawner, text, until};
+use super::{Front, below, exists, spawner, text, until, until_gone};
 use crate::launch::tests::alone;
 
 #[test]
@@ -20,11 +20,7 @@ fn a_front_end_that_is_gone_leaves_nothing() {
         let (supervisor, processes) = (front.supervisor, below(front.supervisor));
         assert!(processes.len() >= 3, "{processes:?}");
         drop(front);
-        until("the supervisor ends", || !exists(supervisor))?;
-        for pid in processes {
-            until("the cell ends", || !exists(pid))?;
-        }
-        Ok(())
+        until_gone(supervisor, &processes)
     });
 }
 

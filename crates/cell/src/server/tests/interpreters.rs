@@ -1,11 +1,11 @@
-//! Interpreters that end, break their channel, or whose code is hostile.
+//! Interpreters that end, are interrupted, break their channel, or run hostile code.
 
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 
-use super::{Front, PATIENCE, spawner, text};
+use super::{Front, PATIENCE, below, exists, spawner, text, until};
 use crate::launch::tests::alone;
 
 #[test]
@@ -256,6 +256,82 @@ os.waitpid(child, os.WUNTRACED)";
             "signal.signal(signal.SIGINT, signal.SIG_IGN); os.kill(os.getpid(), signal.SIGSTOP)";
         front.killed_by_its_wall(3..104, stop)?;
         assert_eq!(front.run(104, "1")?["state"], "kept");
+        Ok(())
+    });
+}
+
+/// An interrupt that comes while Bash starts a command, or waits for one that ends well, is neither
+/// lost nor taken by a copy of the shell, nor does it make Bash signal itself without end.
+#[test]
+fn an_interrupt_ends_a_loop_of_short_commands() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::open(&spawner, json!({"language": "bash"}), true)?;
+        assert_eq!(front.run(1, "x=7")?["state"], "kept");
+        for number in 2..22 {
+            let handler = ["", "trap - INT; "][number as usize % 2];
+            // Each of them may be where the signal meets it.
+            let code = format!("{handler}echo on; while :; do /bin/true; (exit 0); done");
+            front.begin(number, &code, json!({"events": true}))?;
+            while front.report("event")?["event"]["event"] != "stdout" {}
+            let interrupt = json!({"execution": number, "grace_ms": 50_000});
+            front.order(json!({ "interrupt": interrupt }))?;
+            let answer = front.report("answer")?;
+            assert_eq!(answer["state"], "kept", "{answer}");
+        }
+        let kept = front.run(22, "echo $x")?;
+        assert_eq!(text(&kept, "stdout"), "7\n", "{kept}");
+        Ok(())
+    });
+}
+
+/// At the end of the grace, what the shell waits for is killed, and background jobs go on.
+#[test]
+fn a_shell_outlasts_a_command_that_does_not_heed_interrupts() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::open(&spawner, json!({"language": "bash"}), true)?;
+        assert_eq!(front.run(1, "x=7; sleep 1000 &")?["state"], "kept");
+        let code = "bash -c 'trap : INT; echo on; while :; do sleep 1; done'; x=8";
+        front.begin(2, code, json!({"events": true}))?;
+        while front.report("event")?["event"]["event"] != "stdout" {}
+        front.order(json!({ "interrupt": {"execution": 2, "grace_ms": 100} }))?;
+        let answer = front.report("answer")?;
+        assert_eq!(answer["state"], "kept", "{answer}");
+        let kept = front.run(3, "echo $x; kill $!; echo $?")?;
+        assert_eq!(text(&kept, "stdout"), "7\n0\n", "{kept}");
+        Ok(())
+    });
+}
+
+/// The next answer reports an interpreter that ended while nothing ran.
+#[test]
+fn an_interpreter_that_is_killed_while_it_rests_is_reported() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        front.run(1, "x = 1; open('file', 'w').write('kept')")?;
+        for victim in ["program", "init"] {
+            let cell = below(front.supervisor);
+            // The only process of the supervisor's that has a child.
+            let init = cell.iter().find(|pid| !below(**pid).is_empty());
+            let init = *init.ok_or("no init")?;
+            let program = *below(init).first().ok_or("no program")?;
+            let pid = if victim == "program" { program } else { init };
+            kill(pid, Signal::SIGKILL)?;
+            until("the kill took effect", || !exists(pid))?;
+            let number = if victim == "program" { 2 } else { 4 };
+            // If the order comes before the supervisor has seen the end, its code never runs.
+            let next = front.run(number, "1")?;
+            assert_eq!(next["state"], "lost", "{victim}: {next}");
+            assert_ne!(next["why"], Value::Null, "{victim}");
+            let look = "assert 'x' not in globals(); x = 1; open('file').read()";
+            let again = front.run(number + 1, look)?;
+            assert_eq!(again["state"], "kept", "{victim}: {again}");
+            if victim == "program" {
+                assert_eq!(again["record"]["results"][0]["text"], "'kept'");
+            }
+        }
         Ok(())
     });
 }

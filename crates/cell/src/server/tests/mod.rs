@@ -180,6 +180,15 @@ pub(super) fn exists(pid: Pid) -> bool {
         .is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
+/// Waits until a supervisor and these processes of its cell have ended.
+fn until_gone(supervisor: Pid, processes: &[Pid]) -> Tested {
+    until("the supervisor ends", || !exists(supervisor))?;
+    for pid in processes {
+        until("the cell ends", || !exists(*pid))?;
+    }
+    Ok(())
+}
+
 /// All processes that descend from `pid`.
 pub(super) fn below(pid: Pid) -> Vec<Pid> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
