@@ -12,9 +12,30 @@ use super::calls::{Ended, Place};
 use super::image::Layer;
 use crate::skip::skip;
 
-/// An import in progress. It runs only where nothing else does (SCHED_IDLE, sched(7)), so it does
-/// not come to its end on a busy host while this process waits for a processor.
-fn begun(place: &Place) -> Child {
+/// An import in progress, stopped. On a busy host, one may come to its end while this process
+/// waits for a processor.
+fn begun() -> (Place, Child) {
+    loop {
+        let place = Place::new();
+        let mut child = filling(&place);
+        send(&child, Signal::SIGSTOP);
+        let stat = format!("/proc/{}/stat", child.id());
+        while !fs::read_to_string(&stat)
+            .is_ok_and(|stat| stat.contains(") T ") || stat.contains(") Z "))
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if place.rootfs(&["list", "--json"]).json() == serde_json::json!([]) {
+            return (place, child);
+        }
+        send(&child, Signal::SIGKILL);
+        child.wait().unwrap();
+    }
+}
+
+/// An import that has put something into its draft. It runs only where nothing else does
+/// (SCHED_IDLE, sched(7)).
+fn filling(place: &Place) -> Child {
     let source = place.path("source");
     for directory in 0..30 {
         let directory = source.join(format!("usr/{directory}"));
@@ -59,8 +80,7 @@ fn send(child: &Child, signal: Signal) {
 
 #[test]
 fn a_killed_import_is_not_listed_and_is_swept_by_the_next() {
-    let place = Place::new();
-    let mut child = begun(&place);
+    let (place, mut child) = begun();
     send(&child, Signal::SIGKILL);
     child.wait().unwrap();
     assert_eq!(
@@ -81,9 +101,9 @@ fn a_killed_import_is_not_listed_and_is_swept_by_the_next() {
 #[test]
 fn an_interrupted_import_removes_what_it_made() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let place = Place::new();
-        let child = begun(&place);
+        let (place, child) = begun();
         send(&child, signal);
+        send(&child, Signal::SIGCONT);
         let ended = Ended::of(&child.wait_with_output().unwrap());
         ended.assert_refused(&format!("interrupted by {signal}"));
         place.assert_empty();
