@@ -12,12 +12,12 @@ use super::calls::{Ended, Place};
 use super::image::Layer;
 use crate::skip::skip;
 
-/// An import in progress, stopped. On a busy host, one may come to its end while this process
-/// waits for a processor.
-fn begun() -> (Place, Child) {
-    loop {
+/// An import that is stopped in the middle. On a busy host, one may come to its end while this
+/// process waits for a processor; then another is begun.
+fn stopped_import() -> (Place, Child) {
+    for _ in 0..100 {
         let place = Place::new();
-        let mut child = filling(&place);
+        let mut child = import_in_progress(&place);
         send(&child, Signal::SIGSTOP);
         let stat = format!("/proc/{}/stat", child.id());
         while !fs::read_to_string(&stat)
@@ -31,11 +31,12 @@ fn begun() -> (Place, Child) {
         send(&child, Signal::SIGKILL);
         child.wait().unwrap();
     }
+    panic!("all imports came to their ends");
 }
 
 /// An import that has put something into its draft. It runs only where nothing else does
 /// (SCHED_IDLE, sched(7)).
-fn filling(place: &Place) -> Child {
+fn import_in_progress(place: &Place) -> Child {
     let source = place.path("source");
     for directory in 0..30 {
         let directory = source.join(format!("usr/{directory}"));
@@ -80,7 +81,7 @@ fn send(child: &Child, signal: Signal) {
 
 #[test]
 fn a_killed_import_is_not_listed_and_is_swept_by_the_next() {
-    let (place, mut child) = begun();
+    let (place, mut child) = stopped_import();
     send(&child, Signal::SIGKILL);
     child.wait().unwrap();
     assert_eq!(
@@ -101,7 +102,7 @@ fn a_killed_import_is_not_listed_and_is_swept_by_the_next() {
 #[test]
 fn an_interrupted_import_removes_what_it_made() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let (place, child) = begun();
+        let (place, child) = stopped_import();
         send(&child, signal);
         send(&child, Signal::SIGCONT);
         let ended = Ended::of(&child.wait_with_output().unwrap());

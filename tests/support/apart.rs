@@ -24,8 +24,8 @@ pub(crate) fn skip(why: &str) -> ! {
     std::process::exit(SKIPPED);
 }
 
-/// Runs the tests whose names have one of the words of the command line, or are one with
-/// `--exact`. With `--must`, one that cannot run is a failure.
+/// Runs the tests whose names have one of the words of the command line. With `--must`, one
+/// that cannot run is a failure.
 pub(crate) fn main(what: &str, tests: &[Test]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
@@ -44,19 +44,13 @@ pub(crate) fn main(what: &str, tests: &[Test]) -> ExitCode {
     }
     let (options, parts): (Vec<&String>, Vec<&String>) =
         arguments.iter().partition(|word| word.starts_with('-'));
-    let has = |name: &str| options.iter().any(|option| *option == name);
-    let (must, is_exact) = (has("--must"), has("--exact"));
-    let fits = |name: &str, part: &str| match is_exact {
-        true => name == part,
-        false => name.contains(part),
-    };
+    let must = options.iter().any(|option| *option == "--must");
     let chosen: Vec<&'static str> = tests
         .iter()
         .map(|(name, _)| *name)
-        .filter(|name| parts.is_empty() || parts.iter().any(|part| fits(name, part)))
+        .filter(|name| parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str())))
         .collect();
-    let (mut passed, mut skipped) = (0, 0);
-    let mut failures = Vec::new();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     println!("\nrunning {what}");
     for_each_at_once(&chosen, |name, ended| {
         print!("{}", ended.output);
@@ -70,19 +64,14 @@ pub(crate) fn main(what: &str, tests: &[Test]) -> ExitCode {
                 "ignored"
             }
             status => {
-                failures.push(name);
+                failed += 1;
                 println!("{name} ended with {status:?}");
                 "FAILED"
             }
         };
         println!("test {name} ... {result}");
     });
-    let failed = failures.len();
     let result = if failed == 0 { "ok" } else { "FAILED" };
-    if failed > 0 {
-        // As the usual harness lists them.
-        println!("\nfailures:\n    {}", failures.join("\n    "));
-    }
     let left_out = tests.len() - chosen.len();
     println!(
         "\ntest result: {result}. {passed} passed; {failed} failed; {skipped} ignored; 0 measured; {left_out} filtered out"

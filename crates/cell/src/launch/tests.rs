@@ -25,8 +25,8 @@ fn message(panic: &(dyn Any + Send)) -> String {
 
 /// Runs `test` in a copy of this process that has one thread, as a launch needs it.
 pub(crate) fn alone(test: fn() -> Result<(), Box<dyn Error>>) {
-    // Neither end waits: nobody reads a long text in time, and what the copy started may hold
-    // the pipe open after its end.
+    // Neither end blocks: the copy does not wait for room for a long text, and what it started
+    // may hold the pipe open after its end.
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).unwrap();
     // SAFETY: fork(3) of the C library leaves the heap usable in the copy, which
     // needs no lock of this process's other threads, and ends by `_exit`.

@@ -171,13 +171,13 @@ impl<'s> Templates<'s> {
                     generation.copies += 1;
                     return Ok((socket, Some(generation.number)));
                 }
-                Err(error) if is_end(&error) => {
-                    // One that ends whenever it is forked would be made again and again.
+                Err(error) if is_gone(&error) => {
+                    // A template that ends whenever it is forked would be made again and again.
                     now.not_before = Some(generation.since + BACK_OFF);
                     now.current = None;
                     now.renew(self.spawner, self.renewal);
                 }
-                // The kernel refuses, which another template would not change.
+                // The kernel refuses a process, and would refuse that of another template, too.
                 Err(_) => {}
             }
         }
@@ -199,7 +199,7 @@ impl<'s> Templates<'s> {
         };
         let generation = found.ok_or_else(ended)?;
         let forked = generation.keeper.supervisor();
-        let (socket, _) = forked.map_err(|error| match is_end(&error) {
+        let (socket, _) = forked.map_err(|error| match is_gone(&error) {
             true => ended(),
             false => error,
         })?;
@@ -255,8 +255,8 @@ impl Now {
     }
 }
 
-/// Whether a keeper that did not fork has ended, and its template with it.
-fn is_end(error: &SetupError) -> bool {
+/// Whether a keeper did not fork because it has ended, and its template with it.
+fn is_gone(error: &SetupError) -> bool {
     let errno = error.errno.map(Errno::from_raw);
     errno.is_none_or(|errno| matches!(errno, Errno::EPIPE | Errno::ECONNRESET))
 }

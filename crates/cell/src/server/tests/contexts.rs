@@ -42,7 +42,7 @@ fn state_is_kept_after_errors_timeouts_and_interrupts() {
             "print('x', flush=True)\nwhile True: pass",
             json!({"events": true}),
         )?;
-        while front.report("event")?["event"]["event"] != "stdout" {}
+        front.await_output()?;
         front.order(json!({"interrupt": {"execution": 4, "grace_ms": 20000}}))?;
         let interrupted = front.report("answer")?;
         assert_eq!(
@@ -134,7 +134,7 @@ fn two_contexts_share_nothing() {
         // They run at the same time.
         let endless = "import time; print('on', flush=True); time.sleep(1000)";
         one.begin(2, endless, json!({"events": true}))?;
-        while one.report("event")?["event"]["event"] != "stdout" {}
+        one.await_output()?;
         assert_eq!(text(&other.run(2, "print(2)")?, "stdout"), "2\n");
         one.order(json!({"cancel": {"execution": 2}}))?;
         assert_eq!(one.report("answer")?["state"], "lost");
@@ -152,7 +152,7 @@ try:
   print('on', flush=True); time.sleep(1000)
 except KeyboardInterrupt: order = [1]";
         front.begin(1, first, json!({"events": true}))?;
-        while front.report("event")?["event"]["event"] != "stdout" {}
+        front.await_output()?;
         front.begin(2, "order.append(2)", json!({}))?;
         front.begin(3, "order.append(3)", json!({}))?;
         front.order(json!("describe"))?;

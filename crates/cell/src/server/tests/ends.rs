@@ -16,7 +16,7 @@ fn a_front_end_that_is_gone_leaves_nothing() {
         let mut front = Front::python(&spawner)?;
         let busy = "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nprint('on', flush=True)\nwhile True: pass";
         front.begin(1, busy, json!({"events": true}))?;
-        while front.report("event")?["event"]["event"] != "stdout" {}
+        front.await_output()?;
         let (supervisor, processes) = (front.supervisor, below(front.supervisor));
         assert!(processes.len() >= 3, "{processes:?}");
         drop(front);

@@ -37,7 +37,7 @@ fn a_flood_of_orders_is_refused_and_then_ends_the_cell() {
         // While an execution goes on, all others wait.
         let busy = "print('on', flush=True)\nwhile True: pass";
         front.begin(1, busy, json!({"events": true}))?;
-        while front.report("event")?["event"]["event"] != "stdout" {}
+        front.await_output()?;
         let (supervisor, processes) = (front.supervisor, below(front.supervisor));
         let before = peak(supervisor);
         flood(&mut front, b"\"describe\"\n", 10_000);

@@ -219,7 +219,7 @@ fn a_channel_that_ends_with_an_execution_is_noted() {
              forge(b'done', 1); os.close(4); time.sleep(1000)"
         );
         front.begin(1, &code, json!({"events": true}))?;
-        while front.report("event")?["event"]["event"] != "stdout" {}
+        front.await_output()?;
         // Frame and end are there when the supervisor looks.
         kill(front.supervisor, Signal::SIGSTOP)?;
         std::thread::sleep(Duration::from_millis(600));
@@ -273,7 +273,7 @@ fn an_interrupt_ends_a_loop_of_short_commands() {
             // Each of them may be where the signal meets it.
             let code = format!("{handler}echo on; while :; do /bin/true; (exit 0); done");
             front.begin(number, &code, json!({"events": true}))?;
-            while front.report("event")?["event"]["event"] != "stdout" {}
+            front.await_output()?;
             let interrupt = json!({"execution": number, "grace_ms": 50_000});
             front.order(json!({ "interrupt": interrupt }))?;
             let answer = front.report("answer")?;
@@ -294,7 +294,7 @@ fn a_shell_outlasts_a_command_that_does_not_heed_interrupts() {
         assert_eq!(front.run(1, "x=7; sleep 1000 &")?["state"], "kept");
         let code = "bash -c 'trap : INT; echo on; while :; do sleep 1; done'; x=8";
         front.begin(2, code, json!({"events": true}))?;
-        while front.report("event")?["event"]["event"] != "stdout" {}
+        front.await_output()?;
         front.order(json!({ "interrupt": {"execution": 2, "grace_ms": 100} }))?;
         let answer = front.report("answer")?;
         assert_eq!(answer["state"], "kept", "{answer}");

@@ -138,6 +138,12 @@ impl Front {
         Err("the interpreter was never lost".into())
     }
 
+    /// Waits until the code, which is executed with events, has written to standard output.
+    fn await_output(&mut self) -> Tested {
+        while self.report("event")?["event"]["event"] != "stdout" {}
+        Ok(())
+    }
+
     fn describe(&mut self) -> Tested<Value> {
         self.order(json!("describe"))?;
         Ok(self.report("described")?["description"].take())

@@ -223,7 +223,7 @@ impl Watch<'_, '_> {
         Ok(())
     }
 
-    /// Whether the cell has exceeded a limit.
+    /// Settles an interrupt, and checks the limits of a cell that is to go on.
     fn check_rest(&mut self) -> Option<Stop> {
         match self.settle_interrupt() {
             Err(error) => Some(Stop::Internal(error.to_string())),

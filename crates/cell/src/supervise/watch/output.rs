@@ -111,8 +111,8 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Ends a cell that can do no more work: soon, since the program may be ending by itself. The
-    /// kernel closes its descriptors before init can report why.
+    /// Ends a cell that can do no more work, after a short time: its program may be ending by itself,
+    /// and the kernel closes its descriptors before init can report why.
     pub(super) fn cut_off(&mut self) {
         if !self.is_cut_off {
             self.is_cut_off = true;
