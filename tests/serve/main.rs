@@ -26,4 +26,5 @@ mod shell;
 mod signals;
 #[path = "../support/skip.rs"]
 mod skip;
+mod tenants;
 mod tokens;
