@@ -87,6 +87,13 @@ pub(crate) fn verify(directory: &Path, manifest: &Manifest) -> Result<Vec<Differ
     Ok(listing.into_iter().chain(differences).collect())
 }
 
+/// What comes next in a listing.
+enum Next {
+    Entry(Vec<u8>, Kind),
+    End,
+    Nonsense,
+}
+
 /// The listing of a tree as it was made, line by line.
 struct Wanted {
     path: PathBuf,
@@ -123,14 +130,13 @@ impl Wanted {
         Ok(&self.line)
     }
 
-    /// The next entry; `Err` where the text is none.
-    fn entry(&mut self) -> Result<Result<Option<(Vec<u8>, Kind)>, ()>> {
+    fn entry(&mut self) -> Result<Next> {
         let line = self.next()?;
         if line.is_empty() {
-            return Ok(Ok(None));
+            return Ok(Next::End);
         }
         let parsed = line.strip_suffix(b"\n").and_then(Kind::parse);
-        Ok(parsed.map(Some).ok_or(()))
+        Ok(parsed.map_or(Next::Nonsense, |(path, kind)| Next::Entry(path, kind)))
     }
 
     /// Reads the rest, and returns the digest of all of it.
@@ -149,8 +155,10 @@ fn compare(wanted: &mut Wanted, found: &Listing) -> Result<Option<Vec<Difference
     let mut found = found.in_order().peekable();
     let mut last: Option<Vec<u8>> = None;
     loop {
-        let Ok(was) = wanted.entry()? else {
-            return Ok(None);
+        let was = match wanted.entry()? {
+            Next::Entry(path, kind) => Some((path, kind)),
+            Next::End => None,
+            Next::Nonsense => return Ok(None),
         };
         // What is before it in the tree, or behind the last one, is new.
         let is_new = |path: &[u8]| was.as_ref().is_none_or(|(was, _)| path < was.as_slice());
