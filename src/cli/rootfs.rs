@@ -102,9 +102,12 @@ pub enum RootfsAction {
     ///
     /// SOURCE is an OCI image layout (as `skopeo copy docker://… oci:DIR`
     /// makes), the output of `docker save`, a tar archive of a root filesystem,
-    /// plain or in gzip or zstd, or a directory. Entries that a rootfs must not
-    /// have are left out and named: device nodes, paths and links that lead
-    /// outside, set-user-ID bits. An existing rootfs of this name is replaced at
+    /// plain or in gzip or zstd, or a directory. Links in the paths of entries
+    /// lead where they lead inside a container, never outside of the rootfs.
+    /// Entries that a rootfs must not have are left out and named: device nodes,
+    /// named pipes, sockets. Set-user-ID bits are cleared. An entry that has no
+    /// place fails the import: a path with `..` or with links in a circle, a hard
+    /// link to no earlier file. An existing rootfs of this name is replaced at
     /// the end; cells that run on it keep it.
     Import {
         /// Name of the new rootfs
@@ -120,9 +123,16 @@ pub enum RootfsAction {
         /// The image to import if SOURCE has several: its tag or reference
         #[arg(long = "ref", value_name = "REF")]
         reference: Option<String>,
-        /// Maximum unpacked size [default: 16G]
+        /// Maximum disk space to write [default: 16G]
+        ///
+        /// It counts everything that the import writes, in blocks of 4096 bytes: the files
+        /// of all layers, directories, the listing, and the copy of an image that must be
+        /// decompressed to a file.
         #[arg(long, value_name = "SIZE")]
         max_size: Option<Bytes>,
+        /// Leave out and name entries that have no place, instead of failing
+        #[arg(long)]
+        skip_unplaced: bool,
         /// Print its manifest and the entries that were left out as JSON
         #[arg(long)]
         json: bool,

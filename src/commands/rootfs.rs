@@ -64,6 +64,7 @@ fn perform(action: RootfsAction) -> Result<u8> {
             store,
             reference,
             max_size,
+            skip_unplaced,
             json,
         } => {
             let request = ImportRequest {
@@ -72,6 +73,7 @@ fn perform(action: RootfsAction) -> Result<u8> {
                 source,
                 reference,
                 max_bytes: max_size.map(|size| size.0),
+                skip_unplaced,
             };
             import(&request, json)
         }

@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -86,6 +88,21 @@ impl Place {
         self.rootfs(&words)
     }
 
+    /// How a call ends, and the most memory and disk space that it takes meanwhile, in
+    /// bytes: files of drafts, and files without a name.
+    pub(crate) fn watch(&self, command: &mut Command) -> (Ended, u64, u64) {
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut memory, mut disk) = (0, 0);
+        while child.try_wait().unwrap().is_none() {
+            let process = Path::new("/proc").join(child.id().to_string());
+            memory = memory.max(peak_memory(&process).unwrap_or(0));
+            disk = disk.max(unnamed(&process).unwrap_or(0) + taken(&self.store().join(".trees")));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (Ended::of(&child.wait_with_output().unwrap()), memory, disk)
+    }
+
     /// A program in a cell on the rootfs `name`.
     pub(crate) fn exec(&self, name: &str, script: &str) -> Ended {
         let command = &mut Command::new(env!("CARGO_BIN_EXE_cellblock"));
@@ -123,4 +140,30 @@ impl Place {
         );
         assert_eq!(self.trees(), [""; 0]);
     }
+}
+
+/// The most memory that a process had at once.
+fn peak_memory(process: &Path) -> Option<u64> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes << 10)
+}
+
+/// What the open files of a process take that have no name.
+fn unnamed(process: &Path) -> Option<u64> {
+    let open = fs::read_dir(process.join("fd")).ok()?;
+    let files = open.filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
+    let files = files.filter(|file| file.is_file() && file.nlink() == 0);
+    Some(files.map(|file| file.blocks() * 512).sum())
+}
+
+/// What the files below a directory take.
+fn taken(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => taken(&entry.path()),
+        found => found.map_or(0, |found| found.blocks() * 512),
+    });
+    sizes.sum()
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use ruzstd::decoding::StreamingDecoder;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
@@ -57,6 +59,26 @@ impl Layer {
         self.add(EntryType::Link, name, 0o644, b"", target)
     }
 
+    /// A file of any name, as GNU tar writes it.
+    pub(crate) fn long(self, name: &str) -> Self {
+        let short = &name[name.len().saturating_sub(9)..];
+        self.add(
+            EntryType::GNULongName,
+            "././@LongLink",
+            0o644,
+            name.as_bytes(),
+            "",
+        )
+        .add(EntryType::Regular, short, 0o644, b"", "")
+    }
+
+    /// A link of any target, as GNU tar writes it.
+    pub(crate) fn long_link(self, name: &str, target: &str) -> Self {
+        let kind = EntryType::GNULongLink;
+        self.add(kind, "././@LongLink", 0o644, target.as_bytes(), "")
+            .add(EntryType::Symlink, name, 0o777, b"", "")
+    }
+
     pub(crate) fn device(self, name: &str) -> Self {
         self.add(EntryType::Char, name, 0o666, b"", "")
     }
@@ -98,6 +120,20 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
         .collect()
 }
 
+/// The digest of a layer when decompressed.
+pub(crate) fn diff_id(layer: &[u8]) -> String {
+    let mut plain = Vec::new();
+    match layer {
+        [0x1f, 0x8b, ..] => GzDecoder::new(layer).read_to_end(&mut plain).unwrap(),
+        [0x28, 0xb5, ..] => StreamingDecoder::new(layer)
+            .unwrap()
+            .read_to_end(&mut plain)
+            .unwrap(),
+        layer => (&*layer).read_to_end(&mut plain).unwrap(),
+    };
+    format!("sha256:{}", sha256(&plain))
+}
+
 /// The name of this machine in an image.
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
@@ -123,11 +159,22 @@ impl Files {
 
     /// An image with these layers, and its descriptor.
     pub(crate) fn image(&mut self, layers: &[Vec<u8>], architecture: &str) -> Value {
+        let diff_ids = layers.iter().map(|layer| diff_id(layer));
+        self.image_with(layers, architecture, &diff_ids.collect::<Vec<_>>())
+    }
+
+    /// An image whose configuration has these `diff_ids`.
+    pub(crate) fn image_with(
+        &mut self,
+        layers: &[Vec<u8>],
+        architecture: &str,
+        diff_ids: &[String],
+    ) -> Value {
         let layers: Vec<Value> = layers
             .iter()
             .map(|layer| self.blob("application/vnd.oci.image.layer.v1.tar", layer.clone()))
             .collect();
-        let config = json!({"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}});
+        let config = json!({"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": diff_ids}});
         let config = self.blob(
             "application/vnd.oci.image.config.v1+json",
             config.to_string().into_bytes(),
@@ -156,6 +203,12 @@ impl Files {
             "application/vnd.oci.image.index.v1+json",
             index.to_string().into_bytes(),
         )
+    }
+
+    /// The same with this file.
+    pub(crate) fn with(mut self, name: &str, content: &str) -> Self {
+        self.0.insert(name.into(), content.into());
+        self
     }
 
     pub(crate) fn write(&self, to: &Path) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::calls::Place;
-use super::image::{Files, Layer, architecture, gzip, layout, sha256, zstd};
+use super::image::{Files, Layer, architecture, diff_id, gzip, layout, sha256, zstd};
 use super::schema::complaints;
 
 fn reasons(document: &Value) -> Vec<String> {
@@ -54,17 +54,21 @@ fn an_image_with_every_trick_is_imported_without_them() {
         .file("manifest.json", "{}");
     let layers = [gzip(&lower.bytes()), zstd(&upper.bytes())];
     layout(&layers).write(&place.path("image"));
-    let document = place.import("some", &place.path("image")).json();
+    let image = place.path("image");
+    place
+        .import("some", &image)
+        .assert_refused("../outside/new (layer sha256:");
+    place.assert_empty();
+    let words = ["import", "--json", "--skip-unplaced", "some"];
+    let words = words.into_iter().chain([image.to_str().unwrap()]);
+    let document = place.rootfs(&words.collect::<Vec<_>>()).json();
     place.assert_intact();
     assert_eq!(
         reasons(&document),
         [
             "../outside/new leads upward by `..`",
-            "escape/kept has a link in its path",
-            "loop/x has a link in its path",
+            "loop/x has links in its path that lead in a circle",
             "stolen is a hard link whose target leads upward by `..`",
-            "through is a hard link to no earlier file",
-            "above is a link that leads outside",
             "dev/mem is a device node",
             "usr/.wh... is a whiteout of nothing",
         ]
@@ -85,7 +89,10 @@ fn an_image_with_every_trick_is_imported_without_them() {
         ("second".into(), "text".into())
     );
     assert_eq!(text("absolute"), "x");
-    for gone in ["gone", "opaque/lower", "stolen", "through", "above"] {
+    // Links lead where they lead in a cell.
+    assert_eq!(text(&format!(".{outside}/kept")), "x");
+    assert_eq!(text("through"), "x");
+    for gone in ["gone", "opaque/lower", "stolen"] {
         assert!(
             fs::symlink_metadata(place.tree("some", gone)).is_err(),
             "{gone}"
@@ -99,10 +106,36 @@ fn an_image_with_every_trick_is_imported_without_them() {
 
     let verified = place.rootfs(&["verify", "some"]);
     assert_eq!(verified.status, 0, "{}", verified.stdout);
+    let above = fs::read_link(place.tree("some", "above")).unwrap();
+    assert_eq!(above, Path::new("../../outside"));
     let script =
         "echo $(</etc/absolute); [ -e /manifest.json -o -e /manifest.listing ] || echo hidden";
     let ended = place.exec("some", script);
     assert_eq!(ended.stdout, "second\nhidden\n", "{}", ended.stderr);
+}
+
+/// Distributions have links in place of `/bin` and `/lib`, through which layers of others go.
+#[test]
+fn layers_go_through_the_links_of_a_merged_usr() {
+    let place = Place::new();
+    let lower = Layer::new()
+        .link("sbin", "usr/sbin")
+        .link("opt", "/usr/opt")
+        .file("usr/sbin/x", "lower")
+        .file("usr/opt/x", "lower");
+    let upper = Layer::new()
+        .file("sbin/new", "upper")
+        .file("opt/.wh.x", "")
+        .hard("opt/linked", "sbin/x");
+    let layers = [Layer::new().interpreters(), lower, upper].map(Layer::bytes);
+    layout(&layers).write(&place.path("image"));
+    let document = place.import("some", &place.path("image")).json();
+    assert_eq!(reasons(&document), [""; 0]);
+    let script =
+        "cd /usr; echo $(<sbin/new) $(<opt/linked) sbin/* opt/*; [ -L /sbin ] && echo link";
+    let ended = place.exec("some", script);
+    let wanted = "upper lower sbin/new sbin/x opt/linked\nlink\n";
+    assert_eq!(ended.stdout, wanted, "{}", ended.stderr);
 }
 
 /// A small rootfs with a shell.
@@ -120,6 +153,7 @@ fn every_kind_of_source_gives_the_same_tree() {
     };
     let image = layout(std::slice::from_ref(&rootfs));
     image.write(&place.path("layout"));
+    layout(&[[gzip(&rootfs), vec![0; 9000]].concat()]).write(&place.path("padded"));
     // As docker saved images before version 25: a layer by a link, too.
     let config = json!({
         "architecture": architecture(), "os": "linux",
@@ -154,6 +188,7 @@ fn every_kind_of_source_gives_the_same_tree() {
     assert!(unpacked.success());
     let sources = [
         place.path("layout"),
+        place.path("padded"),
         put("image.tar", &image.archive()),
         put("image.tar.gz", &gzip(&image.archive())),
         put("docker.tar", &docker),
@@ -161,6 +196,14 @@ fn every_kind_of_source_gives_the_same_tree() {
         put("plain.tar", &rootfs),
         put("plain.tar.gz", &gzip(&rootfs)),
         put("plain.tar.zst", &zstd(&rootfs)),
+        put(
+            "padded.tar.gz",
+            &[gzip(&image.archive()), vec![0; 9000]].concat(),
+        ),
+        put(
+            "pzstd.tar.zst",
+            &[b"\x50\x2a\x4d\x18\x04\0\0\0size".to_vec(), zstd(&rootfs)].concat(),
+        ),
         place.path("folder"),
     ];
     let mut digests = Vec::new();
@@ -217,6 +260,24 @@ fn what_is_wrong_with_an_image_is_said_and_nothing_stays() {
     let mut image = tricky.image(std::slice::from_ref(&rootfs), architecture());
     image["digest"] = json!("sha256:../../../outside/kept");
     refused(&tricky.layout(&[image]), "is not a digest");
+    let mut other = Files::default();
+    let claimed = diff_id(&Layer::new().file("other", "").bytes());
+    let zipped = [gzip(&rootfs)];
+    let image = other.image_with(&zipped, architecture(), std::slice::from_ref(&claimed));
+    let other = other.layout(&[image]);
+    let should = claimed.trim_start_matches("sha256:");
+    let found = sha256(&rootfs);
+    refused(
+        &other,
+        &format!("its diff_id is {found}, but should be {should}"),
+    );
+    refused(&other, &format!("(layer sha256:{})", sha256(&zipped[0])));
+    let mut few = Files::default();
+    let image = few.image_with(&zipped, architecture(), &[]);
+    refused(
+        &few.layout(&[image]),
+        "its manifest has 1 layers, and its configuration 0 `diff_ids`",
+    );
     let empty = layout(&[Layer::new().bytes()]);
     refused(&empty, "this directory has nothing that a cell could use");
     place.assert_intact();
@@ -239,7 +300,7 @@ fn a_bomb_is_refused_and_takes_no_room() {
     let bomb = encoder.finish().unwrap();
     layout(&[bomb]).write(&place.path("image"));
     let ended = place.import("some", &place.path("image"));
-    ended.assert_refused("there are more than 17179869184 bytes");
+    ended.assert_refused("it takes more than 17179869184 bytes of disk space");
     let image = place.path("image");
     let words = [
         "import",
@@ -306,6 +367,48 @@ fn the_image_for_this_machine_is_chosen() {
     assert_eq!(marker(), "second");
 }
 
+/// Docker 25 and later write a layout, in which OCI's name of an image is only its tag.
+#[test]
+fn an_image_of_docker_is_chosen_by_the_name_that_its_users_write() {
+    let place = Place::new();
+    let mut files = Files::default();
+    let images = ["a:1", "a:2", "b:1"].map(|name| {
+        let layer = Layer::new().interpreters().file("marker", name).bytes();
+        let mut image = files.image(&[layer], architecture());
+        image["annotations"] = json!({
+            "io.containerd.image.name": format!("docker.io/library/{name}"),
+            "org.opencontainers.image.ref.name": name.split(':').next_back(),
+        });
+        image
+    });
+    let files = files.layout(&images).with("manifest.json", "[]");
+    let source = place.path("saved.tar");
+    fs::write(&source, files.archive()).unwrap();
+    let choose = |name: &str| {
+        let words = ["import", "some", source.to_str().unwrap(), "--ref", name];
+        place.rootfs(&words)
+    };
+    for (name, wanted) in [
+        ("a:1", "a:1"),
+        ("docker.io/library/a:2", "a:2"),
+        ("library/b:1", "b:1"),
+        ("me/b:1", ""),
+        ("b:1", "b:1"),
+        ("2", "a:2"),
+    ] {
+        let ended = choose(name);
+        if wanted.is_empty() {
+            ended.assert_refused(&format!("it has no image `{name}`"));
+            continue;
+        }
+        assert_eq!(ended.status, 0, "{name}: {}", ended.stderr);
+        let marker = fs::read_to_string(place.tree("some", "marker")).unwrap();
+        assert_eq!(marker, wanted);
+    }
+    choose("1").assert_refused("it has several images");
+    choose("a").assert_refused("docker.io/library/a:1, 1, docker.io/library/a:2");
+}
+
 #[test]
 fn one_of_two_images_of_a_docker_archive_is_chosen() {
     let place = Place::new();
@@ -346,7 +449,7 @@ fn one_of_two_images_of_a_docker_archive_is_chosen() {
         let words = ["import", "some", source.to_str().unwrap(), "--ref", name];
         place.rootfs(&words)
     };
-    assert_eq!(choose("two:latest").status, 0);
+    assert_eq!(choose("docker.io/library/two").status, 0);
     assert_eq!(
         fs::read_to_string(place.tree("some", "marker")).unwrap(),
         "two"

@@ -1,6 +1,7 @@
 //! `cellblock rootfs`, from the outside: sources that were made by hand, with
 //! every trick in them.
 
+mod bombs;
 mod builds;
 mod calls;
 mod defaults;

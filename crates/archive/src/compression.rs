@@ -1,9 +1,10 @@
 //! Decompression, chosen by the first bytes.
 
 use std::cell::Cell;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::rc::Rc;
 
+use flate2::bufread::GzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
@@ -17,18 +18,33 @@ const HARMLESS: u64 = 64 << 20;
 /// The largest window of a zstd stream, which takes memory: that of `zstd --ultra -22`.
 const LARGEST_WINDOW: u64 = 128 << 20;
 
-/// The first bytes of compression formats, and the names of those that are not supported.
-const KNOWN: [(&[u8], Option<&str>); 5] = [
-    (b"\x1f\x8b", None),
-    (b"\x28\xb5\x2f\xfd", None),
-    (b"\xfd7zXZ\0", Some("xz")),
-    (b"BZh", Some("bzip2")),
-    (b"PK\x03\x04", Some("zip")),
-];
+/// Bytes that tell the format.
+const LONGEST_MAGIC: u64 = 6;
+
+/// A compression format, by the first bytes.
+enum Format {
+    Gzip,
+    Zstd,
+    Unsupported(&'static str),
+}
+
+impl Format {
+    fn of(start: &[u8]) -> Option<Self> {
+        match start {
+            [0x1f, 0x8b, ..] => Some(Self::Gzip),
+            // A frame with data, or one to be skipped, with which pzstd's output starts.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Unsupported("xz")),
+            [b'B', b'Z', b'h', ..] => Some(Self::Unsupported("bzip2")),
+            [b'P', b'K', 3, 4, ..] => Some(Self::Unsupported("zip")),
+            _ => None,
+        }
+    }
+}
 
 /// Whether these are the first bytes of a compression format, supported or not.
 pub fn is_compressed(start: &[u8]) -> bool {
-    KNOWN.iter().any(|(magic, _)| start.starts_with(magic))
+    Format::of(start).is_some()
 }
 
 /// Decompresses what `reader` gives if it is gzip or zstd, and passes it on otherwise.
@@ -37,23 +53,31 @@ pub fn is_compressed(start: &[u8]) -> bool {
 /// It cannot be read, or has another compression format.
 pub fn decompress<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let read = Rc::new(Cell::new(0));
-    let counted = Counted {
+    let mut counted = Counted {
         inner: reader,
         read: Rc::clone(&read),
     };
-    let mut buffered = BufReader::with_capacity(128 << 10, counted);
-    let start = peek(&mut buffered)?;
-    let known = KNOWN.iter().find(|(magic, _)| start.starts_with(magic));
-    let content: Box<dyn Read + 'a> = match known {
+    // A pipe may give less at once.
+    let mut start = Vec::new();
+    counted
+        .by_ref()
+        .take(LONGEST_MAGIC)
+        .read_to_end(&mut start)?;
+    let format = Format::of(&start);
+    let whole = Cursor::new(start).chain(counted);
+    let buffered = BufReader::with_capacity(128 << 10, whole);
+    let content: Box<dyn Read + 'a> = match format {
         None => return Ok(Box::new(buffered)),
-        Some((_, Some(name))) => {
+        Some(Format::Unsupported(name)) => {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!("it is {name}; tar archives may be plain, or in gzip or zstd"),
             ));
         }
-        Some((b"\x1f\x8b", None)) => Box::new(flate2::bufread::MultiGzDecoder::new(buffered)),
-        Some(_) => Box::new(Zstd::new(buffered)),
+        Some(Format::Gzip) => Box::new(Gzip {
+            member: Some(GzDecoder::new(buffered)),
+        }),
+        Some(Format::Zstd) => Box::new(Zstd::new(buffered)),
     };
     Ok(Box::new(Growth {
         content,
@@ -62,15 +86,14 @@ pub fn decompress<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> 
     }))
 }
 
-/// The first bytes, which are not consumed.
-fn peek(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
-    loop {
-        match reader.fill_buf() {
-            Ok(start) => return Ok(start[..start.len().min(6)].to_vec()),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+/// The next bytes, which are not consumed; none at the end.
+fn peek(reader: &mut impl BufRead) -> io::Result<&[u8]> {
+    while let Err(error) = reader.fill_buf() {
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
     }
+    reader.fill_buf()
 }
 
 /// Counts compressed bytes.
@@ -106,6 +129,39 @@ impl Read for Growth<'_> {
         }
         Ok(length)
     }
+}
+
+/// Reads all members of a gzip stream, and passes over zeros behind them: tapes and disks
+/// give whole blocks.
+struct Gzip<R: BufRead> {
+    /// `None` at the end of the stream.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Read for Gzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let length = member.read(buffer)?;
+            if length > 0 || buffer.is_empty() {
+                return Ok(length);
+            }
+            if let Some(mut source) = self.member.take().map(GzDecoder::into_inner) {
+                skip_zeros(&mut source)?;
+                if !peek(&mut source)?.is_empty() {
+                    self.member = Some(GzDecoder::new(source));
+                }
+            }
+        }
+        Ok(0)
+    }
+}
+
+fn skip_zeros(source: &mut impl BufRead) -> io::Result<()> {
+    while peek(source)?.first() == Some(&0) {
+        let zeros = peek(source)?.iter().take_while(|byte| **byte == 0).count();
+        source.consume(zeros);
+    }
+    Ok(())
 }
 
 /// Reads all frames of a zstd stream.

@@ -11,12 +11,18 @@ use super::sparse::Expanded;
 use super::{Report, Stream, damaged};
 use record::error::{Result, SetupError, Step};
 
-/// Bytes that the headers of one entry may have, with long names and maps of
-/// holes: the tar reader keeps them in memory.
-const LARGEST_HEADER: u64 = 1 << 20;
+/// Bytes that the headers of one entry may have, with long names, extended attributes and
+/// maps of holes: the tar reader keeps them in memory.
+const LARGEST_HEADER: u64 = 256 << 10;
 
-/// Entries that an archive of archives may have.
-const MOST_MEMBERS: usize = 100_000;
+/// Files and links that an archive of an image may have, and bytes of each name: all names
+/// are kept in memory.
+const MOST_MEMBERS: usize = 20_000;
+const LONGEST_MEMBER: usize = 255;
+
+/// The hint for an archive that looks like an image and is none.
+const NO_IMAGE: &str = "`docker save` and `skopeo copy` write smaller ones; a rootfs must not start \
+                        with the files of an image";
 
 /// Unpacks plain tar.
 pub(super) fn unpack(
@@ -52,11 +58,9 @@ pub enum Member {
     },
     /// A symbolic link and its text.
     Link(Vec<u8>),
-    /// Anything else.
-    Other,
 }
 
-/// Entries by their names in the archive.
+/// Files and symbolic links by their names in the archive.
 pub type Members = Vec<(Vec<u8>, Member)>;
 
 /// Lists the plain tar archive `reader` without unpacking it; `None` as soon as `until`
@@ -72,7 +76,7 @@ pub fn members(
     let stream = Stream {
         step,
         max_bytes: u64::MAX,
-        hint: super::TOO_LARGE,
+        hint: NO_IMAGE,
     };
     let reader = Meter::new(reader, stream.max_bytes);
     let allowance = Rc::clone(&reader.allowance);
@@ -94,15 +98,25 @@ pub fn members(
             EntryType::Symlink => {
                 Member::Link(entry.link_name_bytes().unwrap_or_default().into_owned())
             }
-            _ => Member::Other,
+            _ => continue,
         };
-        members.push((name, member));
-        if members.len() > MOST_MEMBERS {
-            return Err(SetupError::new(
-                step,
-                format!("an archive of an image has more than {MOST_MEMBERS} entries"),
-            ));
+        let target = match &member {
+            Member::File { .. } => 0,
+            Member::Link(target) => target.len(),
+        };
+        let limits = [
+            (members.len() >= MOST_MEMBERS, MOST_MEMBERS, "files"),
+            (
+                name.len().max(target) > LONGEST_MEMBER,
+                LONGEST_MEMBER,
+                "bytes in one name",
+            ),
+        ];
+        if let Some((_, most, what)) = limits.iter().find(|(is_exceeded, ..)| *is_exceeded) {
+            let message = format!("an archive of an image has more than {most} {what}");
+            return Err(SetupError::new(step, message).hint(NO_IMAGE));
         }
+        members.push((name, member));
     }
     Ok(Some(members))
 }
@@ -149,16 +163,16 @@ fn place(
         EntryType::Symlink => Payload::Link(&link),
         EntryType::Link => Payload::HardLink(&link),
         EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => match sparse {
-            Sparse::Unknown => Payload::Unsupported("is a sparse file of an old form"),
+            Sparse::Unknown => Payload::Unknown("is a sparse file of an old form"),
             Sparse::No => Payload::File(entry, size),
             Sparse::File { size, .. } => {
                 expanded = Expanded::new(entry, size).map_err(|e| unreadable(&e))?;
                 Payload::File(&mut expanded, size)
             }
         },
-        EntryType::Char | EntryType::Block => Payload::Unsupported("is a device node"),
-        EntryType::Fifo => Payload::Unsupported("is a named pipe"),
-        _ => Payload::Unsupported("is of an unsupported kind"),
+        EntryType::Char | EntryType::Block => Payload::Unwanted("is a device node"),
+        EntryType::Fifo => Payload::Unwanted("is a named pipe"),
+        _ => Payload::Unknown("is of an unsupported kind"),
     };
     to.put(&name, meta, what, unreadable)
 }

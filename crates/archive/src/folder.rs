@@ -55,7 +55,7 @@ pub fn feed_directory(
         };
         let mut put = |what| to.put(entry.path, meta, what, &unreadable);
         if stat.st_dev != own.st_dev {
-            put(Payload::Unsupported("is on another file system"))?;
+            put(Payload::Unwanted("is on another file system"))?;
             return Ok(false);
         }
         match kind_of(stat) {
@@ -75,13 +75,14 @@ pub fn feed_directory(
                         u64::try_from(stat.st_size).unwrap_or(0),
                     ))?;
                     if stat.st_nlink > 1 {
+                        to.keep(entry.path.len() as u64)?;
                         linked.insert(identity, entry.path.to_vec());
                     }
                 }
             },
-            SFlag::S_IFCHR | SFlag::S_IFBLK => put(Payload::Unsupported("is a device node"))?,
-            SFlag::S_IFIFO => put(Payload::Unsupported("is a named pipe"))?,
-            _ => put(Payload::Unsupported("is a socket"))?,
+            SFlag::S_IFCHR | SFlag::S_IFBLK => put(Payload::Unwanted("is a device node"))?,
+            SFlag::S_IFIFO => put(Payload::Unwanted("is a named pipe"))?,
+            _ => put(Payload::Unwanted("is a socket"))?,
         }
         Ok(true)
     })

@@ -1,11 +1,11 @@
 //! Unpacks untrusted archives.
 //!
 //! [`unpack`] reads a tar archive, plain or compressed, into a [`Destination`]. Nothing in
-//! the archive leads outside of it: the kernel opens every path beneath the destination
-//! (openat2(2)) and follows no link, whatever earlier entries put there. What must not or
-//! cannot be unpacked is left out and [reported](Report::skipped) by name and reason; what
-//! would exhaust the disk or memory ends the call. Owners, extended attributes, and
-//! set-user-ID, set-group-ID and sticky bits are not restored.
+//! the archive leads outside of it: the kernel resolves every path as if the destination were
+//! the root directory (openat2(2)), whatever links earlier entries put there. What a tree must
+//! not have is left out and [reported](Report::skipped) by name and reason; what has no place
+//! in it, or would take more disk space or memory than the [`Budget`], ends the call. Owners,
+//! extended attributes, and set-user-ID, set-group-ID and sticky bits are not restored.
 #![forbid(unsafe_code)]
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -20,15 +20,18 @@ use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use sys::tree::open_top;
 
+mod budget;
 mod compression;
 mod destination;
 mod entries;
 mod folder;
 mod names;
+mod own;
 mod put;
 mod sink;
 mod sparse;
 
+pub use budget::Budget;
 pub use compression::{decompress, is_compressed};
 pub use destination::Destination;
 pub use entries::{Member, Members, members};
@@ -36,27 +39,24 @@ pub use folder::feed_directory;
 pub use names::{NOT_EMPTY, check_link, clean};
 pub use sink::{Meta, Payload, Refusal, Sink};
 
-/// Limits for an archive, and how it is unpacked.
+/// How an archive is unpacked.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes that it may unpack to, holes included.
-    pub max_bytes: u64,
-    /// Entries that it may have.
-    pub max_entries: u64,
-    /// Directories inside each other.
+    /// Directories inside each other in an entry's name.
     pub max_depth: usize,
     /// Whether it is a layer of an image, in which `.wh.` names remove what lower layers
     /// have, and a file may replace a directory.
     pub is_layer: bool,
+    /// Whether entries that have no place are left out too.
+    pub skips_unplaced: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            max_bytes: 16 << 30,
-            max_entries: 2_000_000,
             max_depth: 100,
             is_layer: false,
+            skips_unplaced: false,
         }
     }
 }
@@ -118,17 +118,18 @@ impl Report {
 /// What was unpacked before an error stays: the caller removes the destination.
 ///
 /// # Errors
-/// The archive is damaged or exceeds `options`; something cannot be written.
+/// The archive is damaged or exceeds the budget of `to`; something has no place, or cannot be
+/// written.
 pub fn unpack(
     reader: impl Read,
-    to: &Destination,
+    to: &Destination<'_>,
     options: &Options,
     tick: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<Report> {
     let stream = Stream {
         step: to.step(),
-        max_bytes: options.max_bytes,
-        hint: TOO_LARGE,
+        max_bytes: to.budget().max_disk(),
+        hint: budget::MORE_DISK,
     };
     let mut unpacker = Unpacker::new(to, options);
     feed(reader, &mut unpacker, &stream, tick)?;
@@ -163,10 +164,10 @@ pub fn feed(
 /// in it are left out.
 ///
 /// # Errors
-/// Something cannot be read or written, or exceeds `options`.
+/// Something cannot be read or written, has no place, or exceeds the budget of `to`.
 pub fn copy_directory(
     from: &Path,
-    to: &Destination,
+    to: &Destination<'_>,
     options: &Options,
     tick: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<Report> {
@@ -177,10 +178,6 @@ pub fn copy_directory(
     feed_directory(&top, from, step, except, &mut unpacker, tick)?;
     Ok(unpacker.report)
 }
-
-/// The hint for what exceeds its limits.
-const TOO_LARGE: &str =
-    "if it is meant to be that large, unpack it yourself and name the directory instead";
 
 /// The error of an archive that cannot be read.
 fn damaged(step: Step, error: &std::io::Error) -> SetupError {

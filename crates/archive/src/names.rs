@@ -39,15 +39,24 @@ pub fn clean(path: &[u8], max_depth: usize) -> Result<Vec<u8>, String> {
     Ok(clean)
 }
 
+/// Checks that the kernel takes the text of a symbolic link.
+///
+/// # Errors
+/// Why it does not.
+pub(super) fn check_target(text: &[u8]) -> Result<(), String> {
+    match text.is_empty() || text.contains(&0) || text.len() > LONGEST_PATH {
+        true => Err("is a link without a usable target".to_owned()),
+        false => Ok(()),
+    }
+}
+
 /// Checks the text of a symbolic link at the clean `path`. An absolute one starts at the
 /// root of the cell.
 ///
 /// # Errors
 /// Why it is refused.
 pub fn check_link(path: &[u8], text: &[u8]) -> Result<(), String> {
-    if text.is_empty() || text.contains(&0) || text.len() > LONGEST_PATH {
-        return Err("is a link without a usable target".to_owned());
-    }
+    check_target(text)?;
     if text.starts_with(b"/") {
         return Ok(());
     }
@@ -81,7 +90,9 @@ pub(super) enum Whiteout<'a> {
     Directory,
     /// What has this name in its directory.
     Name(&'a [u8]),
-    /// Nothing: it is a storage driver's own note, or a trick.
+    /// Nothing: it is a storage driver's own note.
+    Note,
+    /// Nothing: it is a trick.
     Nothing,
 }
 
@@ -90,7 +101,7 @@ pub(super) fn whiteout(name: &[u8]) -> Option<Whiteout<'_>> {
     match name.strip_prefix(b".wh.")? {
         b".wh..opq" => Some(Whiteout::Directory),
         b"" | b"." | b".." => Some(Whiteout::Nothing),
-        name if name.starts_with(b".wh.") => Some(Whiteout::Nothing),
+        name if name.starts_with(b".wh.") => Some(Whiteout::Note),
         name => Some(Whiteout::Name(name)),
     }
 }
@@ -152,8 +163,11 @@ mod tests {
         assert_eq!(whiteout(b".wh.x"), Some(Whiteout::Name(b"x")));
         assert_eq!(whiteout(b".wh..x"), Some(Whiteout::Name(b".x")));
         assert_eq!(whiteout(b".wh..wh..opq"), Some(Whiteout::Directory));
-        for name in [".wh.", ".wh..", ".wh...", ".wh..wh.plnk", ".wh..wh."] {
+        for name in [".wh.", ".wh..", ".wh..."] {
             assert_eq!(whiteout(name.as_bytes()), Some(Whiteout::Nothing), "{name}");
+        }
+        for name in [".wh..wh.plnk", ".wh..wh."] {
+            assert_eq!(whiteout(name.as_bytes()), Some(Whiteout::Note), "{name}");
         }
     }
 

@@ -1,40 +1,43 @@
 //! Unpacks entries into a destination.
 
-use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, mkdirat};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmod, fchmodat, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 
 use super::destination::{Destination, stat};
-use super::names::{NOT_EMPTY, Whiteout, check_link, clean, split, whiteout};
+use super::names::{LONGEST_PATH, NOT_EMPTY, Whiteout, check_target, clean, split, whiteout};
+use super::own::OwnNames;
 use super::sink::{Meta, Payload, Refusal, Sink};
 use super::sparse::copy;
 use super::{Options, Report};
 use record::error::{Result, SetupError};
 use sys::beneath::{Beneath, names};
-use sys::tree::{erase, kind_of, set_mtime};
+use sys::tree::{erase, kind_of, set_mtime, shown};
+
+/// Directories inside each other that a whiteout removes; each is held open meanwhile.
+const DEEPEST: usize = 200;
 
 pub(super) struct Unpacker<'a> {
-    to: &'a Destination,
+    to: &'a Destination<'a>,
     options: &'a Options,
     pub(super) report: Report,
-    /// Paths of this layer, which its whiteouts do not remove.
-    own: BTreeSet<Vec<u8>>,
+    /// What this layer has put, which its whiteouts do not remove.
+    own: OwnNames,
 }
 
 impl<'a> Unpacker<'a> {
-    pub(super) fn new(to: &'a Destination, options: &'a Options) -> Self {
+    pub(super) fn new(to: &'a Destination<'a>, options: &'a Options) -> Self {
         Self {
             to,
             options,
             report: Report::default(),
-            own: BTreeSet::new(),
+            own: OwnNames::default(),
         }
     }
 
@@ -45,6 +48,7 @@ impl<'a> Unpacker<'a> {
             Some(found) if kind_of(&found) == SFlag::S_IFDIR => {}
             _ => {
                 self.free_name(path)?;
+                self.to.budget().take_directory(name)?;
                 mkdirat(&*dir, name, Mode::S_IRWXU).map_err(self.to.refusing("mkdir", path))?;
             }
         }
@@ -61,12 +65,8 @@ impl<'a> Unpacker<'a> {
         content: &mut dyn Read,
         size: u64,
     ) -> Result<(), Refusal> {
-        let all = self.report.bytes.saturating_add(size);
-        if all > self.options.max_bytes {
-            let error = self.too_much("bytes", self.options.max_bytes);
-            return Err(Refusal::Fail(error));
-        }
         let (dir, name) = self.free_name(path)?;
+        self.to.budget().take_entry(name, size)?;
         let refuse = |call| self.to.refusing(call, path);
         let file = Beneath::new(&dir).create(name, Mode::S_IRUSR | Mode::S_IWUSR);
         let mut file = file.map_err(refuse("openat2"))?;
@@ -79,23 +79,22 @@ impl<'a> Unpacker<'a> {
         }
         // Python compares the time with that in compiled modules.
         set_mtime(&file, meta.mtime).map_err(refuse("utimensat"))?;
-        self.report.bytes = all;
+        self.report.bytes += size;
         let mode = Mode::from_bits_truncate(self.mode(meta));
         fchmod(&file, mode).map_err(self.to.refusing("fchmod", path))
     }
 
     fn symbolic_link(&mut self, path: &[u8], text: &[u8]) -> Result<(), Refusal> {
-        check_link(path, text)?;
+        check_target(text)?;
         let (dir, name) = self.free_name(path)?;
+        self.to.budget().take_entry(name, text.len() as u64)?;
+        self.keep(text.len() as u64)?;
         symlinkat(text, &*dir, name).map_err(self.to.refusing("symlink", path))
     }
 
     fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Refusal> {
         let target = clean(target, self.options.max_depth)
             .map_err(|reason| format!("is a hard link whose target {reason}"))?;
-        if target == path {
-            return Err("is a hard link to itself".into());
-        }
         let missing = || "is a hard link to no earlier file".into();
         let (above, target_name) = split(&target);
         let from = match self.to.find_directory(above) {
@@ -103,11 +102,18 @@ impl<'a> Unpacker<'a> {
             other => other.map_err(self.to.refusing("openat2", &target))?,
         };
         let found = stat(&from, target_name).map_err(self.to.refusing("stat", &target))?;
-        match found.map(|found| kind_of(&found)) {
-            Some(SFlag::S_IFREG | SFlag::S_IFLNK) => {}
+        let found = match found {
+            Some(found) if matches!(kind_of(&found), SFlag::S_IFREG | SFlag::S_IFLNK) => found,
             _ => return Err(missing()),
+        };
+        let (dir, name) = self.parent(path)?;
+        let there = stat(&dir, name).map_err(self.to.refusing("stat", path))?;
+        // To remove a file's only name first would lose the file.
+        if there.is_some_and(|there| there.st_ino == found.st_ino) {
+            return Ok(());
         }
-        let (dir, name) = self.free_name(path)?;
+        self.free_name(path)?;
+        self.to.budget().take_entry(name, 0)?;
         linkat(&from, target_name, &*dir, name, AtFlags::empty())
             .map_err(self.to.refusing("link", path))
     }
@@ -116,82 +122,89 @@ impl<'a> Unpacker<'a> {
     fn white_out(&mut self, path: &[u8], whiteout: &Whiteout<'_>) -> Result<(), Refusal> {
         let (above, _) = split(path);
         let dir = match self.to.find_directory(above) {
-            Err(Errno::ENOENT) => return Ok(()),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
             other => other.map_err(self.to.refusing("openat2", path))?,
         };
+        self.to.forget();
         match whiteout {
+            Whiteout::Note => Err(Refusal::Unwanted("is a storage driver's note".to_owned())),
             Whiteout::Nothing => Err("is a whiteout of nothing".into()),
-            Whiteout::Directory => self.clear(&dir, above),
+            Whiteout::Directory => self.clear(&dir, path, 0),
             Whiteout::Name(name) => {
-                let target = join(above, name);
-                match stat(&dir, *name).map_err(self.to.refusing("stat", &target))? {
-                    None => Ok(()),
-                    Some(found) => self.remove_lower(&dir, name, &target, &found),
-                }
+                let inode = fstat(&dir).map_err(self.to.refusing("fstat", path))?.st_ino;
+                let name = CString::new(*name).map_err(|_| Errno::EINVAL);
+                let name = name.map_err(self.to.refusing("unlink", path))?;
+                self.remove_lower(&dir, inode, &name, path, 0)
             }
         }
     }
 
-    /// Removes everything in `dir` that is of lower layers.
-    fn clear(&mut self, dir: &OwnedFd, path: &[u8]) -> Result<(), Refusal> {
+    /// Removes everything in `dir` that is of lower layers. `path` is the whiteout's.
+    fn clear(&self, dir: &OwnedFd, path: &[u8], depth: usize) -> Result<(), Refusal> {
+        if depth > DEEPEST {
+            return Err(
+                format!("removes more than {DEEPEST} directories inside each other").into(),
+            );
+        }
+        let inode = fstat(dir).map_err(self.to.refusing("fstat", path))?.st_ino;
         let listed = Beneath::new(dir)
             .list("")
             .and_then(|mut dir| names(&mut dir));
-        let listed = listed.map_err(self.to.refusing("readdir", path))?;
-        for name in listed {
-            let inner = join(path, name.as_bytes());
-            let found = stat(dir, name.as_c_str());
-            if let Some(found) = found.map_err(self.to.refusing("stat", path))? {
-                self.remove_lower(dir, name.as_bytes(), &inner, &found)?;
-            }
+        for name in listed.map_err(self.to.refusing("readdir", path))? {
+            self.remove_lower(dir, inode, &name, path, depth)?;
         }
         Ok(())
     }
 
+    /// Removes `name` of `dir`, which has this inode, and what is below it, where that is of
+    /// lower layers.
     fn remove_lower(
-        &mut self,
+        &self,
         dir: &OwnedFd,
-        name: &[u8],
+        inode: u64,
+        name: &CStr,
         path: &[u8],
-        found: &FileStat,
+        depth: usize,
     ) -> Result<(), Refusal> {
-        let beneath = join(path, b"");
-        let mut below = self.own.range(beneath.clone()..);
-        let holds_own = below.next().is_some_and(|own| own.starts_with(&beneath));
-        if holds_own || self.own.contains(path) {
-            if kind_of(found) != SFlag::S_IFDIR {
-                return Ok(());
+        let is_own = self.own.contains(inode, name.to_bytes());
+        let flag = match Beneath::new(dir).directory(name) {
+            Ok(inner) => {
+                self.clear(&inner, path, depth + 1)?;
+                UnlinkatFlags::RemoveDir
             }
-            let inner = self.to.find_directory(path);
-            let inner = inner.map_err(self.to.refusing("openat2", path))?;
-            return self.clear(&inner, path);
+            Err(Errno::ENOTDIR | Errno::ELOOP) => UnlinkatFlags::NoRemoveDir,
+            Err(Errno::ENOENT) => return Ok(()),
+            Err(errno) => return Err(self.to.refusing("openat2", path)(errno)),
+        };
+        if is_own {
+            return Ok(());
         }
-        self.to.forget();
-        // A clean name has no NUL byte.
-        let name = CString::new(name).unwrap_or_default();
-        erase(dir, &name).map_err(self.to.refusing("unlink", path))
+        match unlinkat(dir, name, flag) {
+            // Something in it is of this layer.
+            Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(()),
+            removed => removed.map_err(self.to.refusing("unlink", path)),
+        }
     }
 
     /// The directory of a new entry, and its name there. What has that name is removed.
-    fn free_name<'p>(&mut self, path: &'p [u8]) -> Result<(Rc<OwnedFd>, &'p [u8]), Refusal> {
+    fn free_name<'p>(&self, path: &'p [u8]) -> Result<(Rc<OwnedFd>, &'p [u8]), Refusal> {
         let (dir, name) = self.parent(path)?;
         let refuse = |call| self.to.refusing(call, path);
         let Some(found) = stat(&dir, name).map_err(refuse("stat"))? else {
             return Ok((dir, name));
         };
-        if kind_of(&found) != SFlag::S_IFDIR {
-            let removed = unlinkat(&*dir, name, UnlinkatFlags::NoRemoveDir);
-            removed.map_err(refuse("unlink"))?;
-            return Ok((dir, name));
-        }
-        if self.options.is_layer {
-            self.remove_lower(&dir, name, path, &found)?;
-        }
         self.to.forget();
-        match unlinkat(&*dir, name, UnlinkatFlags::RemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => Ok((dir, name)),
+        let removed = match kind_of(&found) == SFlag::S_IFDIR {
+            true if self.options.is_layer => {
+                let name = CString::new(name).map_err(|_| Errno::EINVAL);
+                name.and_then(|name| erase(&dir, &name))
+            }
+            true => unlinkat(&*dir, name, UnlinkatFlags::RemoveDir),
+            false => unlinkat(&*dir, name, UnlinkatFlags::NoRemoveDir),
+        };
+        match removed {
             Err(Errno::ENOTEMPTY | Errno::EEXIST) => Err(NOT_EMPTY.into()),
-            Err(errno) => Err(self.to.refusing("rmdir", path)(errno)),
+            removed => removed.map(|()| (dir, name)).map_err(refuse("unlink")),
         }
     }
 
@@ -210,50 +223,58 @@ impl<'a> Unpacker<'a> {
         meta.mode & 0o755
     }
 
-    fn too_much(&self, what: &str, most: u64) -> SetupError {
-        SetupError::new(self.to.step(), format!("there are more than {most} {what}"))
-            .hint(super::TOO_LARGE)
+    /// Puts what has a place in a tree.
+    fn put_at(&mut self, path: &[u8], meta: Meta, what: Payload<'_>) -> Result<(), Refusal> {
+        match what {
+            Payload::Unwanted(reason) => return Err(Refusal::Unwanted(reason.to_owned())),
+            Payload::Unknown(reason) => return Err(reason.into()),
+            Payload::Directory if path.is_empty() => return Ok(()),
+            _ if path.is_empty() => return Err("would replace the whole tree".into()),
+            Payload::Directory => self.directory(path, meta),
+            Payload::File(content, size) => self.file(path, meta, content, size),
+            Payload::Link(text) => self.symbolic_link(path, text),
+            Payload::HardLink(target) => self.hard_link(path, target),
+        }?;
+        if self.options.is_layer {
+            let (dir, name) = self.parent(path)?;
+            let dir = fstat(dir.as_fd()).map_err(self.to.refusing("fstat", path))?;
+            self.own.insert(dir.st_ino, name);
+        }
+        Ok(())
+    }
+
+    /// The error for an entry that has no place, if it must have one.
+    fn unplaced(&self, name: &[u8], refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::Unplaced(reason) if !self.options.skips_unplaced => {
+                let error = SetupError::new(self.to.step(), format!("this entry {reason}"));
+                let name = &name[..name.len().min(LONGEST_PATH)];
+                Refusal::Fail(error.on(shown(name)).hint(
+                    "make the archive or image anew without it, or leave out and list what has no \
+                     place with --skip-unplaced",
+                ))
+            }
+            refusal => refusal,
+        }
     }
 }
 
 impl Sink for Unpacker<'_> {
     fn place(&mut self, name: &[u8], meta: Meta, what: Payload<'_>) -> Result<(), Refusal> {
-        let path = clean(name, self.options.max_depth)?;
-        if self.options.is_layer
-            && let Some(whiteout) = whiteout(split(&path).1)
-        {
-            return self.white_out(&path, &whiteout);
-        }
-        match what {
-            Payload::Unsupported(reason) => Err(reason.into()),
-            Payload::Directory if path.is_empty() => Ok(()),
-            _ if path.is_empty() => Err("would replace the whole tree".into()),
-            Payload::Directory => self.directory(&path, meta),
-            Payload::File(content, size) => self.file(&path, meta, content, size),
-            Payload::Link(text) => self.symbolic_link(&path, text),
-            Payload::HardLink(target) => self.hard_link(&path, target),
-        }?;
-        if self.options.is_layer && !path.is_empty() {
-            self.own.insert(path);
-        }
-        Ok(())
+        let placed = clean(name, self.options.max_depth)
+            .map_err(Refusal::from)
+            .and_then(|path| match whiteout(split(&path).1) {
+                Some(whiteout) if self.options.is_layer => self.white_out(&path, &whiteout),
+                _ => self.put_at(&path, meta, what),
+            });
+        placed.map_err(|refusal| self.unplaced(name, refusal))
     }
 
-    fn admit(&self, entries: u64) -> Result<()> {
-        match self.options.max_entries {
-            most if entries > most => Err(self.too_much("entries", most)),
-            _ => Ok(()),
-        }
+    fn keep(&self, bytes: u64) -> Result<()> {
+        self.to.budget().take_memory(bytes)
     }
 
     fn report(&mut self) -> &mut Report {
         &mut self.report
-    }
-}
-
-fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
-    match above {
-        [] => name.to_vec(),
-        above => [above, b"/", name].concat(),
     }
 }

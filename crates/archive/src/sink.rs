@@ -15,8 +15,10 @@ pub enum Payload<'a> {
     Link(&'a [u8]),
     /// The path of an earlier entry.
     HardLink(&'a [u8]),
-    /// Something that is always left out, for this reason.
-    Unsupported(&'static str),
+    /// Something that no destination takes, for this reason.
+    Unwanted(&'static str),
+    /// Something that this reader cannot read, for this reason.
+    Unknown(&'static str),
 }
 
 /// An entry's metadata.
@@ -31,8 +33,10 @@ pub struct Meta {
 /// Why an entry is not put.
 #[derive(Debug)]
 pub enum Refusal {
-    /// It is left out, for this reason.
-    Skip(String),
+    /// It is left out on purpose, for this reason.
+    Unwanted(String),
+    /// It has no place, for this reason.
+    Unplaced(String),
     /// The call ends with this error.
     Fail(SetupError),
     /// The call ends: the content cannot be read.
@@ -41,13 +45,13 @@ pub enum Refusal {
 
 impl From<String> for Refusal {
     fn from(reason: String) -> Self {
-        Self::Skip(reason)
+        Self::Unplaced(reason)
     }
 }
 
 impl From<&str> for Refusal {
     fn from(reason: &str) -> Self {
-        Self::Skip(reason.to_owned())
+        Self::Unplaced(reason.to_owned())
     }
 }
 
@@ -75,7 +79,17 @@ pub trait Sink {
     ///
     /// # Errors
     /// It is too large.
-    fn admit(&self, entries: u64) -> Result<()>;
+    fn admit(&self, _entries: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Counts bytes of memory that are kept about entries until the last one.
+    ///
+    /// # Errors
+    /// There are too many.
+    fn keep(&self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
 
     /// What was done so far.
     fn report(&mut self) -> &mut Report;
@@ -100,7 +114,7 @@ pub trait Sink {
             Ok(()) => Ok(()),
             Err(Refusal::Fail(error)) => Err(error),
             Err(Refusal::Unreadable(error)) => Err(unreadable(&error)),
-            Err(Refusal::Skip(reason)) => {
+            Err(Refusal::Unwanted(reason) | Refusal::Unplaced(reason)) => {
                 self.report().skip(name, reason);
                 Ok(())
             }

@@ -14,8 +14,9 @@ use crate::job::Job;
 use crate::packages::Cache;
 use crate::store::{Draft, fresh_id};
 use crate::tool::{Tool, cell_uid};
+use archive::Budget;
 use cell::rootfs::Manifest;
-use record::error::Result;
+use record::error::{Result, Step};
 
 /// The directories and the state of one build.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ impl BuildContext {
     pub(crate) fn commit(&self, draft: Draft, manifest: Manifest) -> Result<Manifest> {
         self.job.step("checking and storing");
         self.job.check()?;
-        draft.commit(manifest)
+        draft.commit(manifest, &Budget::new(Step::Store, u64::MAX))
     }
 
     /// Writes a file of cellblock's own to the tree.

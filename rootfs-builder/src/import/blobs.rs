@@ -19,8 +19,8 @@ use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
 use sys::tree::open_top;
 
-/// Maximum size of indexes, manifests and configurations.
-const MAX_DOCUMENT_BYTES: u64 = 8 << 20;
+/// Maximum size of indexes, manifests and configurations: that of registries.
+const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
 
 /// Maximum number of links from one name in an archive to the next.
 const MAX_LINKS: usize = 8;
@@ -133,7 +133,7 @@ impl Blobs {
         }
         let mut text = Vec::new();
         let mut reader: Box<dyn Read> = match digest {
-            Some(digest) => Box::new(self.checked(reader, digest)?),
+            Some(digest) => Box::new(self.checked(reader, "digest", digest)?),
             None => reader,
         };
         reader
@@ -144,8 +144,13 @@ impl Blobs {
     }
 
     /// A reader that fails at the end unless the content has this digest, such as
-    /// `sha256:…`.
-    pub(super) fn checked<R: Read>(&self, inner: R, digest: &str) -> Result<Checked<R>> {
+    /// `sha256:…`, which errors call `name`.
+    pub(super) fn checked<R: Read>(
+        &self,
+        inner: R,
+        name: &'static str,
+        digest: &str,
+    ) -> Result<Checked<R>> {
         let (algorithm, wanted) = digest.split_once(':').unwrap_or_default();
         let hasher: Box<dyn DynDigest> = match (algorithm, wanted.len()) {
             ("sha256", 64) => Box::new(Sha256::default()),
@@ -153,12 +158,13 @@ impl Blobs {
             _ => {
                 let shown: String = digest.chars().take(200).collect();
                 return Err(
-                    self.broken(format!("the digest `{shown}` is neither sha256 nor sha512"))
+                    self.broken(format!("the {name} `{shown}` is neither sha256 nor sha512"))
                 );
             }
         };
         Ok(Checked {
             inner,
+            name,
             hasher,
             wanted: wanted.to_ascii_lowercase(),
         })
@@ -184,6 +190,7 @@ fn beside(name: &[u8], text: &[u8]) -> Vec<u8> {
 /// A reader of content that must have a certain digest.
 pub(super) struct Checked<R> {
     inner: R,
+    name: &'static str,
     hasher: Box<dyn DynDigest>,
     wanted: String,
 }
@@ -199,7 +206,7 @@ impl<R: Read> Read for Checked<R> {
             if found != wanted {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
-                    format!("its digest is {found}, but should be {wanted}"),
+                    format!("its {} is {found}, but should be {wanted}", self.name),
                 ));
             }
         }

@@ -3,7 +3,9 @@
 use serde::Deserialize;
 
 use super::blobs::Blobs;
-use super::image::{Image, ImageLayer, Platform, no_single_image};
+use super::documents::{Config, Few, MAX_IMAGES, MAX_LAYERS};
+use super::image::{Image, ImageLayer, no_single_image};
+use super::names;
 use record::error::Result;
 
 #[derive(Deserialize)]
@@ -11,40 +13,31 @@ use record::error::Result;
 struct SavedImage {
     config: String,
     #[serde(default)]
-    repo_tags: Option<Vec<String>>,
-    layers: Vec<String>,
+    repo_tags: Option<Few<String, MAX_IMAGES>>,
+    layers: Few<String, MAX_LAYERS>,
 }
 
-#[derive(Deserialize)]
-struct Config {
-    #[serde(flatten)]
-    platform: Platform,
-    rootfs: RootFs,
-}
-
-#[derive(Deserialize)]
-struct RootFs {
-    diff_ids: Vec<String>,
-}
+/// The images in `manifest.json`.
+type SavedImages = Few<SavedImage, MAX_IMAGES>;
 
 impl SavedImage {
     fn tags(&self) -> &[String] {
-        self.repo_tags.as_deref().unwrap_or_default()
+        self.repo_tags.as_ref().map_or(&[], |tags| &tags.0)
     }
 }
 
 /// Whether a directory's `manifest.json` is docker's.
 pub(super) fn is_manifest(blobs: &Blobs) -> bool {
-    let images = blobs.document::<Vec<SavedImage>>("manifest.json", None);
-    images.is_ok_and(|images| !images.is_empty())
+    let images = blobs.document::<SavedImages>("manifest.json", None);
+    images.is_ok_and(|images| !images.0.is_empty())
 }
 
 /// Finds the image with the tag `wanted`, or the only one.
 pub(super) fn find(blobs: &Blobs, wanted: Option<&str>) -> Result<Image> {
-    let images: Vec<SavedImage> = blobs.document("manifest.json", None)?;
+    let Few(images) = blobs.document::<SavedImages>("manifest.json", None)?;
     let tags: Vec<String> = images.iter().flat_map(SavedImage::tags).cloned().collect();
     let is_wanted = |image: &SavedImage| match wanted {
-        Some(wanted) => image.tags().iter().any(|tag| tag == wanted),
+        Some(wanted) => image.tags().iter().any(|tag| names::is_same(tag, wanted)),
         None => true,
     };
     let mut found = images.into_iter().filter(is_wanted);
@@ -58,24 +51,21 @@ pub(super) fn find(blobs: &Blobs, wanted: Option<&str>) -> Result<Image> {
     let id = id.trim_start_matches("sha256:").trim_end_matches(".json");
     let digest = format!("sha256:{id}");
     let config: Config = blobs.document(&image.config, Some(&digest))?;
-    config.platform.require(blobs)?;
-    if config.rootfs.diff_ids.len() != image.layers.len() {
-        return Err(blobs.broken("its configuration has another number of layers"));
-    }
+    let diff_ids = config.diff_ids(blobs, image.layers.0.len())?;
     let name = image
         .tags()
         .first()
         .map_or("image", String::as_str)
         .to_owned();
-    let layers = image.layers.into_iter().zip(config.rootfs.diff_ids);
+    let layers = image.layers.0.into_iter().zip(diff_ids);
     Ok(Image {
         name,
         digest,
         layers: layers
-            .map(|(file, digest)| ImageLayer {
+            .map(|(file, diff_id)| ImageLayer {
                 file,
-                digest,
-                is_digest_of_file: false,
+                digest: None,
+                diff_id,
             })
             .collect(),
     })

@@ -23,16 +23,17 @@ pub(super) struct Image {
 pub(super) struct ImageLayer {
     /// The name of its file.
     pub(super) file: String,
-    pub(super) digest: String,
-    /// Whether the digest is that of the file, or of its decompressed content.
-    pub(super) is_digest_of_file: bool,
+    /// The digest of the file, if the manifest names it.
+    pub(super) digest: Option<String>,
+    /// The digest of its decompressed content.
+    pub(super) diff_id: String,
 }
 
 /// Unpacks the layers of an image, each onto those before.
 pub(super) fn unpack(
     blobs: &Blobs,
     image: Image,
-    to: &Destination,
+    to: &Destination<'_>,
     options: &Options,
     job: &Job,
 ) -> Result<Unpacked> {
@@ -40,13 +41,14 @@ pub(super) fn unpack(
     let count = image.layers.len();
     for (index, layer) in image.layers.iter().enumerate() {
         let step = format!("unpacking layer {} of {count}", index + 1);
-        let unpacked = unpack_layer(blobs, layer, to, options, &report, &mut |own| {
+        let unpacked = unpack_layer(blobs, layer, to, options, &mut |own| {
             job.advance(&step, report.bytes.saturating_add(own.bytes))
         });
         let named = |mut error: SetupError| {
             let operand = error.operand.map(|operand| format!("{operand} "));
             let operand = operand.unwrap_or_default();
-            error.operand = Some(format!("{operand}(layer {})", layer.digest));
+            let digest = layer.digest.as_ref().unwrap_or(&layer.diff_id);
+            error.operand = Some(format!("{operand}(layer {digest})"));
             error
         };
         let unpacked = unpacked.map_err(named)?;
@@ -59,28 +61,26 @@ pub(super) fn unpack(
     })
 }
 
-/// Unpacks one layer to the end of its content, where its digest is compared.
+/// Unpacks one layer to the end of its content, where its digests are compared.
 fn unpack_layer(
     blobs: &Blobs,
     layer: &ImageLayer,
-    to: &Destination,
+    to: &Destination<'_>,
     options: &Options,
-    before: &Report,
     tick: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<Report> {
     let options = Options {
         is_layer: true,
-        max_bytes: options.max_bytes.saturating_sub(before.bytes),
-        max_entries: options.max_entries.saturating_sub(before.entries),
         ..*options
     };
     let failed = |e: io::Error| blobs.broken(e.to_string());
     let (file, _) = blobs.open(&layer.file)?;
-    let content: Box<dyn Read> = match layer.is_digest_of_file {
-        true => file,
-        false => archive::decompress(file).map_err(failed)?,
+    let file: Box<dyn Read> = match &layer.digest {
+        Some(digest) => Box::new(blobs.checked(file, "digest", digest)?),
+        None => file,
     };
-    let mut content = blobs.checked(content, &layer.digest)?;
+    let content = archive::decompress(file).map_err(failed)?;
+    let mut content = blobs.checked(content, "diff_id", &layer.diff_id)?;
     let report = archive::unpack(&mut content, to, &options, tick)?;
     io::copy(&mut content, &mut io::sink()).map_err(failed)?;
     Ok(report)
@@ -112,9 +112,9 @@ pub(super) fn no_single_image(
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Platform {
     #[serde(default)]
-    architecture: String,
+    pub(super) architecture: String,
     #[serde(default)]
-    os: String,
+    pub(super) os: String,
 }
 
 impl Platform {

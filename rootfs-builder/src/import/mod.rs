@@ -10,19 +10,24 @@ use std::path::{Path, PathBuf};
 
 use crate::job::Job;
 use crate::store::{self, Draft};
-use archive::{Destination, Options, Report};
+use archive::{Budget, Destination, Options, Report};
 use cell::rootfs::{Manifest, Package, Store};
 use record::error::{Result, SetupError, Step};
 
 mod blobs;
 mod docker;
+mod documents;
 mod image;
 mod interpreters;
+mod names;
 mod oci;
 mod source;
 
 pub(crate) use interpreters::version_in;
 use source::Source;
+
+/// Bytes that an import may write by default.
+const MAX_BYTES: u64 = 16 << 30;
 
 /// A request to import a rootfs.
 #[derive(Clone, Debug)]
@@ -35,8 +40,10 @@ pub struct ImportRequest {
     pub source: PathBuf,
     /// The image, if the source has several: its reference or tag.
     pub reference: Option<String>,
-    /// Maximum number of bytes to unpack, if not the default.
+    /// Maximum number of bytes to write, if not the default.
     pub max_bytes: Option<u64>,
+    /// Whether entries that have no place in the tree are left out.
+    pub skip_unplaced: bool,
 }
 
 /// An imported rootfs.
@@ -51,12 +58,13 @@ pub struct Imported {
 /// Makes a rootfs from an image, an archive or a directory.
 ///
 /// # Errors
-/// The source is damaged or the disk fails. The store is unchanged then.
+/// The source is damaged or too large, or the disk fails. The store is unchanged then.
 pub fn import(request: &ImportRequest) -> Result<Imported> {
     let store = Store::open(request.store.as_deref())?;
     let job = Job::begin(false)?;
     let draft = store::begin(&store, &request.name)?;
-    let unpacked = unpack(&draft, request, &job)?;
+    let budget = Budget::new(Step::Store, request.max_bytes.unwrap_or(MAX_BYTES));
+    let unpacked = unpack(&draft, request, &budget, &job)?;
     draft.remove_description()?;
     job.step("asking interpreters for their versions");
     let manifest = Manifest {
@@ -71,7 +79,7 @@ pub fn import(request: &ImportRequest) -> Result<Imported> {
     };
     job.step("computing digests");
     Ok(Imported {
-        manifest: draft.commit(manifest)?,
+        manifest: draft.commit(manifest, &budget)?,
         report: unpacked.report,
     })
 }
@@ -85,14 +93,13 @@ struct Unpacked {
     report: Report,
 }
 
-fn unpack(draft: &Draft, request: &ImportRequest, job: &Job) -> Result<Unpacked> {
-    let to = Destination::open(draft.tree(), Step::Store)?;
-    let defaults = Options::default();
+fn unpack(draft: &Draft, request: &ImportRequest, budget: &Budget, job: &Job) -> Result<Unpacked> {
+    let to = Destination::open(draft.tree(), budget)?;
     let options = Options {
-        max_bytes: request.max_bytes.unwrap_or(defaults.max_bytes),
-        ..defaults
+        skips_unplaced: request.skip_unplaced,
+        ..Options::default()
     };
-    let source = source::open(&request.source, draft, job)?;
+    let source = source::open(&request.source, draft, budget, job)?;
     let reference = request.reference.as_deref();
     if let (Source::Directory | Source::Archive(_), Some(reference)) = (&source, reference) {
         return Err(

@@ -1,29 +1,20 @@
 //! OCI image layouts.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::blobs::Blobs;
+use super::documents::{Config, Few, MAX_IMAGES, MAX_LAYERS};
 use super::image::{Image, ImageLayer, Platform, no_single_image, other_machine};
+use super::names;
 use record::error::{Result, SetupError};
 
 /// Maximum depth of indexes within indexes.
 const MAX_DEPTH: usize = 4;
 
-/// Maximum number of layers: containerd and docker stop at 127.
-const MAX_LAYERS: usize = 500;
-
-/// The annotations with an image's name: OCI's and docker's.
-const NAMES: [&str; 2] = [
-    "org.opencontainers.image.ref.name",
-    "io.containerd.image.name",
-];
-
 #[derive(Deserialize)]
 struct Index {
-    manifests: Vec<Descriptor>,
+    manifests: Few<Descriptor, MAX_IMAGES>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -34,13 +25,23 @@ struct Descriptor {
     size: u64,
     platform: Option<Platform>,
     #[serde(default)]
-    annotations: BTreeMap<String, String>,
+    annotations: Annotations,
+}
+
+/// The annotations with an image's name.
+#[derive(Clone, Default, Deserialize)]
+struct Annotations {
+    /// Docker's is the whole name, of which OCI's is only the tag then.
+    #[serde(rename = "io.containerd.image.name")]
+    docker: Option<String>,
+    #[serde(rename = "org.opencontainers.image.ref.name")]
+    oci: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct ImageManifest {
     config: Descriptor,
-    layers: Vec<Descriptor>,
+    layers: Few<Descriptor, MAX_LAYERS>,
 }
 
 impl Descriptor {
@@ -50,7 +51,8 @@ impl Descriptor {
     }
 
     fn names(&self) -> impl Iterator<Item = &String> {
-        NAMES.iter().filter_map(|key| self.annotations.get(*key))
+        let Annotations { docker, oci } = &self.annotations;
+        docker.iter().chain(oci)
     }
 
     fn is_ours(&self) -> bool {
@@ -84,38 +86,39 @@ impl Descriptor {
 /// Finds the image of a layout that is for this machine and named `wanted`.
 pub(super) fn find(blobs: &Blobs, wanted: Option<&str>) -> Result<Image> {
     let index: Index = blobs.document("index.json", None)?;
-    let chosen = choose(blobs, index.manifests, wanted)?;
+    let chosen = choose(blobs, index.manifests.0, wanted)?;
     let name = chosen.names().next().map_or("image", String::as_str);
     let name = name.to_owned();
-    let image = for_this_machine(blobs, chosen, 0)?;
+    let image = for_this_machine(blobs, chosen)?;
     let manifest: ImageManifest = image.document(blobs)?;
-    let platform: Platform = manifest.config.document(blobs)?;
-    platform.require(blobs)?;
-    if manifest.layers.len() > MAX_LAYERS {
-        return Err(blobs.broken(format!("the image has more than {MAX_LAYERS} layers")));
-    }
-    let layer = |layer: &Descriptor| match layer.media_type.contains("tar") {
+    let Few(layers) = manifest.layers;
+    let config: Config = manifest.config.document(blobs)?;
+    let diff_ids = config.diff_ids(blobs, layers.len())?;
+    let layer = |(layer, diff_id): (Descriptor, String)| match layer.media_type.contains("tar") {
         true => Ok(ImageLayer {
             file: layer.file(blobs)?,
-            digest: layer.digest.clone(),
-            is_digest_of_file: true,
+            digest: Some(layer.digest),
+            diff_id,
         }),
         false => Err(blobs.broken(format!(
             "layer {} has the unknown type `{}`",
             layer.digest, layer.media_type
         ))),
     };
+    let layers = layers.into_iter().zip(diff_ids).map(layer);
     Ok(Image {
         name,
         digest: image.digest,
-        layers: manifest.layers.iter().map(layer).collect::<Result<_>>()?,
+        layers: layers.collect::<Result<_>>()?,
     })
 }
 
 /// The image named `wanted`, or the only one.
 fn choose(blobs: &Blobs, mut images: Vec<Descriptor>, wanted: Option<&str>) -> Result<Descriptor> {
     let names: Vec<String> = images.iter().flat_map(Descriptor::names).cloned().collect();
-    images.retain(|image| wanted.is_none_or(|wanted| image.names().any(|name| name == wanted)));
+    if let Some(wanted) = wanted {
+        images.retain(|image| image.names().any(|name| names::is_same(name, wanted)));
+    }
     images.dedup_by(|a, b| a.digest == b.digest);
     // One image for several machines counts once.
     if images.len() > 1 && images.iter().all(|image| image.platform.is_some()) {
@@ -131,28 +134,26 @@ fn choose(blobs: &Blobs, mut images: Vec<Descriptor>, wanted: Option<&str>) -> R
 }
 
 /// Follows indexes down to the manifest for this machine.
-fn for_this_machine(blobs: &Blobs, image: Descriptor, depth: usize) -> Result<Descriptor> {
-    if !image.is_index() {
-        return Ok(image);
-    }
-    if depth == MAX_DEPTH {
-        return Err(blobs.broken("its indexes are nested too deep"));
-    }
-    let mut images = image.document::<Index>(blobs)?.manifests;
-    // Attestations have a platform that no machine has.
-    images.retain(|image| {
-        let platform = image.platform.as_ref();
-        platform.is_none_or(|platform| platform.name() != "unknown/unknown")
-    });
-    let ours = images.iter().find(|image| image.is_ours());
-    match (ours, images.as_slice()) {
-        (Some(image), _) => for_this_machine(blobs, image.clone(), depth + 1),
-        // Its configuration has the platform.
-        (None, [only]) if only.platform.is_none() => {
-            for_this_machine(blobs, only.clone(), depth + 1)
+fn for_this_machine(blobs: &Blobs, mut image: Descriptor) -> Result<Descriptor> {
+    for _ in 0..=MAX_DEPTH {
+        if !image.is_index() {
+            return Ok(image);
         }
-        (None, images) => Err(only_for_others(blobs, images)),
+        let Few(mut images) = image.document::<Index>(blobs)?.manifests;
+        // Attestations have a platform that no machine has.
+        images.retain(|image| {
+            let platform = image.platform.as_ref();
+            platform.is_none_or(|platform| platform.name() != "unknown/unknown")
+        });
+        let ours = images.iter().find(|image| image.is_ours());
+        image = match (ours, images.as_slice()) {
+            (Some(ours), _) => ours.clone(),
+            // Its configuration has the platform.
+            (None, [only]) if only.platform.is_none() => only.clone(),
+            (None, images) => return Err(only_for_others(blobs, images)),
+        };
     }
+    Err(blobs.broken("its indexes are nested too deep"))
 }
 
 fn only_for_others(blobs: &Blobs, images: &[Descriptor]) -> SetupError {

@@ -1,7 +1,8 @@
 //! Opens a source and finds its type.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Cursor, Read, Seek as _, SeekFrom};
+use std::io::{self, BufReader, Cursor, Read, Seek as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -10,7 +11,14 @@ use super::{broken, docker};
 use crate::errors::failed;
 use crate::job::Job;
 use crate::store::Draft;
+use archive::Budget;
 use record::error::{Result, SetupError, Step};
+
+/// Bytes at the start of an archive that show whether it is an image.
+const START: u64 = 256 << 10;
+
+/// Bytes of an archive that are copied at once.
+const PIECE: u64 = 1 << 20;
 
 /// A source, ready to be read.
 pub(super) enum Source {
@@ -26,17 +34,18 @@ pub(super) enum Source {
 
 /// Opens the source at `path`; `-` is standard input. An archive of an image that
 /// has no random access is first copied to an unnamed file in the draft.
-pub(super) fn open(path: &Path, draft: &Draft, job: &Job) -> Result<Source> {
+pub(super) fn open(path: &Path, draft: &Draft, budget: &Budget, job: &Job) -> Result<Source> {
     let failed = |call: &str, e: &io::Error| {
         SetupError::io(Step::Store, call, e)
             .on(path.display())
             .hint("name an image layout, an archive, or a directory that you may read")
     };
     if path.as_os_str() == "-" {
-        let file = spool(&mut io::stdin().lock(), draft, job)?;
-        return archive_or_image(file, path, draft, job);
+        let input = io::stdin().as_fd().try_clone_to_owned();
+        let input = input.map_err(|e| failed("dup", &e))?;
+        return archive_or_image(input.into(), false, path, draft, budget, job);
     }
-    let mut file = File::open(path).map_err(|e| failed("open", &e))?;
+    let file = File::open(path).map_err(|e| failed("open", &e))?;
     let kind = file.metadata().map_err(|e| failed("fstat", &e))?;
     if kind.is_dir() {
         let blobs = Blobs::directory(path)?;
@@ -47,10 +56,7 @@ pub(super) fn open(path: &Path, draft: &Draft, job: &Job) -> Result<Source> {
             _ => Source::Directory,
         });
     }
-    if !kind.is_file() {
-        file = spool(&mut &file, draft, job)?;
-    }
-    archive_or_image(file, path, draft, job)
+    archive_or_image(file, kind.is_file(), path, draft, budget, job)
 }
 
 enum Format {
@@ -66,27 +72,41 @@ fn image_format(blobs: &Blobs) -> Option<Format> {
     blobs.has("manifest.json").then_some(Format::Docker)
 }
 
-fn archive_or_image(mut file: File, path: &Path, draft: &Draft, job: &Job) -> Result<Source> {
-    let failed = |e: &io::Error| broken(path, format!("the archive cannot be read: {e}"));
-    let mut start = [0; 8];
-    let length = file.read_at(&mut start, 0).map_err(|e| failed(&e))?;
-    // A compressed rootfs is unpacked as it is read; only an image must be
-    // decompressed to a file.
-    if archive::is_compressed(&start[..length]) {
-        let is_image = looks_like_an_image(&file).map_err(|e| failed(&e))?;
-        file.rewind().map_err(|e| failed(&e))?;
-        if !is_image {
-            return Ok(Source::Archive(Box::new(file)));
-        }
-        let mut content = archive::decompress(&file).map_err(|e| failed(&e))?;
-        let spooled = spool(&mut content, draft, job)?;
-        drop(content);
-        file = spooled;
+/// Looks into an archive. A rootfs is unpacked as it is read; only an image needs random
+/// access, and so a file of its own unless the archive is a plain file, `is_file`.
+fn archive_or_image(
+    file: File,
+    is_file: bool,
+    path: &Path,
+    draft: &Draft,
+    budget: &Budget,
+    job: &Job,
+) -> Result<Source> {
+    let failed = |e: io::Error| broken(path, format!("the archive cannot be read: {e}"));
+    let mut first = [0; 8];
+    let is_plain_file = is_file && {
+        let length = file.read_at(&mut first, 0).map_err(failed)?;
+        !archive::is_compressed(&first[..length])
+    };
+    let copy = file.try_clone().map_err(failed)?;
+    let mut content = archive::decompress(copy).map_err(failed)?;
+    let mut start = Vec::new();
+    let read = (&mut content).take(START).read_to_end(&mut start);
+    read.map_err(failed)?;
+    let is_image = looks_like_an_image(&start);
+    let mut content = Cursor::new(start).chain(content);
+    if !is_image {
+        return Ok(Source::Archive(Box::new(content)));
     }
+    let mut file = match is_plain_file {
+        true => file,
+        false => spool(&mut content, path, draft, budget, job)?,
+    };
+    file.rewind().map_err(failed)?;
     let members = archive::members(BufReader::new(&file), Step::Store, &|name| {
         !is_of_an_image(name)
     })?;
-    file.seek(SeekFrom::Start(0)).map_err(|e| failed(&e))?;
+    file.rewind().map_err(failed)?;
     let Some(members) = members else {
         return Ok(Source::Archive(Box::new(file)));
     };
@@ -101,16 +121,11 @@ fn archive_or_image(mut file: File, path: &Path, draft: &Draft, job: &Job) -> Re
     }
 }
 
-/// Whether the first names in a compressed archive are those of an image.
-fn looks_like_an_image(file: &File) -> io::Result<bool> {
-    let mut start = Vec::new();
-    archive::decompress(file)?
-        .take(256 << 10)
-        .read_to_end(&mut start)?;
-    let members = archive::members(Cursor::new(start), Step::Store, &|name| {
-        !is_of_an_image(name)
-    });
-    Ok(!matches!(members, Ok(None)))
+/// Whether the first names in an archive, of which this is the start, are those of an image.
+fn looks_like_an_image(start: &[u8]) -> bool {
+    let start = Cursor::new(start);
+    let members = archive::members(start, Step::Store, &|name| !is_of_an_image(name));
+    !matches!(members, Ok(None))
 }
 
 /// Whether an archive of an image may have this name, from docker, podman or tools
@@ -133,7 +148,13 @@ fn is_of_an_image(name: &[u8]) -> bool {
 
 /// Copies everything in `from` to an unnamed file, which the kernel removes when it
 /// is closed.
-fn spool(from: &mut dyn Read, draft: &Draft, job: &Job) -> Result<File> {
+fn spool(
+    from: &mut dyn Read,
+    path: &Path,
+    draft: &Draft,
+    budget: &Budget,
+    job: &Job,
+) -> Result<File> {
     let place = draft.tree();
     let mut file = OpenOptions::new()
         .read(true)
@@ -142,15 +163,18 @@ fn spool(from: &mut dyn Read, draft: &Draft, job: &Job) -> Result<File> {
         .custom_flags(libc::O_TMPFILE)
         .open(place)
         .map_err(failed("open", place))?;
+    let mut piece = Vec::new();
     let mut bytes = 0;
     loop {
-        let piece = io::copy(&mut from.take(8 << 20), &mut file).map_err(failed("write", place))?;
-        if piece == 0 {
-            break;
+        piece.clear();
+        let read = from.take(PIECE).read_to_end(&mut piece);
+        let length = read.map_err(|e| broken(path, format!("the archive cannot be read: {e}")))?;
+        if length == 0 {
+            return Ok(file);
         }
-        bytes += piece;
+        budget.take_disk(length as u64)?;
+        file.write_all(&piece).map_err(failed("write", place))?;
+        bytes += length as u64;
         job.advance("reading", bytes)?;
     }
-    file.rewind().map_err(failed("lseek", place))?;
-    Ok(file)
 }

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::readlinkat;
 use nix::sys::stat::{FileStat, fstat};
 
-use super::{Kind, Line, Listing};
+use super::{Kind, Listing};
 use cell::rootfs::{LISTING, MANIFEST};
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
@@ -31,28 +31,45 @@ const MAX_THREADS: usize = 8;
 pub(crate) fn of_tree(directory: &Path) -> Result<Listing> {
     let had_one_thread = has_one_thread().unwrap_or(false);
     let top = open_top(directory, Step::Store)?;
-    let mut lines = vec![Line {
-        path: Vec::new(),
+    let mut entries = vec![super::Entry {
+        parent: 0,
+        depth: 0,
+        name: Box::default(),
         kind: Kind::Directory {
             mode: mode_of(&fstat(&top).map_err(|e| failed("fstat", e, b""))?),
         },
     }];
+    // The positions of the directories that lead to the entry.
+    let mut above: Vec<u32> = vec![0];
     each(&top, Step::Store, &mut |entry| {
-        if !is_description(entry.path) {
-            lines.push(line(entry)?);
+        if is_description(entry.path) {
+            return Ok(true);
         }
+        let depth = 1 + entry.path.iter().filter(|byte| **byte == b'/').count();
+        above.truncate(depth);
+        let too_many = || store_error("the tree has more entries than a listing can have");
+        let position = u32::try_from(entries.len()).map_err(|_| too_many())?;
+        entries.push(super::Entry {
+            parent: above.last().copied().unwrap_or_default(),
+            depth: u16::try_from(depth).map_err(|_| too_many())?,
+            name: entry.name.to_bytes().into(),
+            kind: kind_of(entry)?,
+        });
+        above.push(position);
         Ok(true)
     })?;
-    lines.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    for (index, found) in digests(&top, &lines)? {
-        if let Some(Kind::File { digest, .. }) = lines.get_mut(index).map(|line| &mut line.kind) {
+    let mut listing = Listing::new(entries);
+    for (position, found) in digests(&top, &listing)? {
+        if let Some(entry) = listing.entries.get_mut(position as usize)
+            && let Kind::File { digest, .. } = &mut entry.kind
+        {
             *digest = found;
         }
     }
     if had_one_thread {
         await_threads_end();
     }
-    Ok(Listing { lines })
+    Ok(listing)
 }
 
 /// Whether this is the manifest or the listing of the tree.
@@ -60,9 +77,9 @@ fn is_description(path: &[u8]) -> bool {
     path == MANIFEST.as_bytes() || path == LISTING.as_bytes()
 }
 
-fn line(entry: &Entry<'_>) -> Result<Line> {
+fn kind_of(entry: &Entry<'_>) -> Result<Kind> {
     let mode = mode_of(&entry.stat);
-    let kind = match entry.stat.st_mode & libc::S_IFMT {
+    Ok(match entry.stat.st_mode & libc::S_IFMT {
         libc::S_IFDIR => Kind::Directory { mode },
         libc::S_IFREG => Kind::File {
             mode,
@@ -73,14 +90,10 @@ fn line(entry: &Entry<'_>) -> Result<Line> {
             let text =
                 readlinkat(entry.dir, entry.name).map_err(|e| failed("readlink", e, entry.path))?;
             Kind::Link {
-                text: text.into_encoded_bytes(),
+                text: text.into_encoded_bytes().into(),
             }
         }
         _ => Kind::Special,
-    };
-    Ok(Line {
-        path: entry.path.to_vec(),
-        kind,
     })
 }
 
@@ -98,13 +111,12 @@ fn failed(call: &str, errno: Errno, path: &[u8]) -> SetupError {
     }
 }
 
-/// The digest of every file among `lines`, by its index.
-fn digests(top: &OwnedFd, lines: &[Line]) -> Result<Vec<(usize, Hash)>> {
-    let mut files: Vec<(u64, usize)> = lines
-        .iter()
-        .enumerate()
-        .filter_map(|(index, line)| match line.kind {
-            Kind::File { size, .. } => Some((size, index)),
+/// The digest of every file of `listing`, by its position.
+fn digests(top: &OwnedFd, listing: &Listing) -> Result<Vec<(u32, Hash)>> {
+    let mut files: Vec<(u64, u32)> = (0..)
+        .zip(&listing.entries)
+        .filter_map(|(position, entry)| match entry.kind {
+            Kind::File { size, .. } => Some((size, position)),
             _ => None,
         })
         .collect();
@@ -113,8 +125,8 @@ fn digests(top: &OwnedFd, lines: &[Line]) -> Result<Vec<(usize, Hash)>> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
-        while let Some((_, index)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            done.push((*index, digest(top, &lines[*index].path)?));
+        while let Some((_, position)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            done.push((*position, digest(top, &listing.path(*position))?));
         }
         Ok(done)
     };

@@ -16,11 +16,16 @@
 //! text, as `sha256sum manifest.listing` prints it. Content is digested with
 //! BLAKE3, since SHA-256 without processor support is slower than the page cache.
 
-use blake3::Hash;
+use std::cmp::Ordering;
 
-use crate::packages::digest_of;
+use blake3::Hash;
+use sha2::{Digest as _, Sha256};
+
+use record::bytes::hex;
+use record::error::Result;
 
 mod digest;
+mod line;
 mod verify;
 
 pub(crate) use digest::of_tree;
@@ -28,24 +33,30 @@ pub(crate) use verify::verify;
 pub use verify::{Change, Difference};
 
 /// The first line.
-const HEADER: &str = "cellblock.listing.v1 blake3";
+const HEADER: &str = "cellblock.listing.v1 blake3\n";
 
-/// The content of a tree.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The content of a tree. Each entry has only its own name, since paths may be long.
+#[derive(Debug, Default)]
 pub(crate) struct Listing {
-    /// Ordered by path, each path once.
-    lines: Vec<Line>,
+    /// The top first, each directory before what is in it.
+    entries: Vec<Entry>,
+    /// Their positions in the order of their paths.
+    order: Vec<u32>,
 }
 
 /// A directory, file or link of a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Line {
-    /// Relative to the tree; empty for its top.
-    path: Vec<u8>,
+#[derive(Debug)]
+struct Entry {
+    /// The position of its directory.
+    parent: u32,
+    /// The number of directories above it.
+    depth: u16,
+    /// Empty for the top.
+    name: Box<[u8]>,
     kind: Kind,
 }
 
-/// The type of a line and its fields.
+/// The type of an entry and its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     Directory {
@@ -57,53 +68,96 @@ enum Kind {
         digest: Hash,
     },
     Link {
-        text: Vec<u8>,
+        text: Box<[u8]>,
     },
     /// A special file, which no prepared tree has.
     Special,
 }
 
 impl Listing {
-    /// The text that is stored and digested.
-    pub(crate) fn to_text(&self) -> Vec<u8> {
-        let mut text = format!("{HEADER}\n").into_bytes();
-        for line in &self.lines {
-            match &line.kind {
-                Kind::Directory { mode } => text.extend(format!("d {mode:o} ").bytes()),
-                Kind::File { mode, size, digest } => {
-                    text.extend(format!("f {mode:o} {size} {} ", digest.to_hex()).bytes());
-                }
-                Kind::Link { .. } => text.extend(b"l "),
-                Kind::Special => text.extend(b"o "),
-            }
-            match line.path.as_slice() {
-                [] => text.push(b'.'),
-                path => escape(&mut text, path),
-            }
-            if let Kind::Link { text: target } = &line.kind {
-                text.push(b' ');
-                escape(&mut text, target);
-            }
-            text.push(b'\n');
-        }
-        text
+    /// Orders these entries.
+    fn new(entries: Vec<Entry>) -> Self {
+        let mut listing = Self {
+            order: (0..).take(entries.len()).collect(),
+            entries,
+        };
+        let mut order = std::mem::take(&mut listing.order);
+        order.sort_unstable_by(|a, b| listing.compare(*a, *b));
+        listing.order = order;
+        listing
     }
 
-    /// Parses the result of [`Listing::to_text`]; `None` for any other text.
-    fn parse(text: &[u8]) -> Option<Self> {
-        let mut lines = text.strip_suffix(b"\n")?.split(|byte| *byte == b'\n');
-        if lines.next()? != HEADER.as_bytes() {
-            return None;
-        }
-        let lines: Option<Vec<Line>> = lines.map(Line::parse).collect();
-        let lines = lines?;
-        let is_ordered = lines.windows(2).all(|pair| pair[0].path < pair[1].path);
-        is_ordered.then_some(Self { lines })
+    fn entry(&self, position: u32) -> &Entry {
+        &self.entries[position as usize]
     }
 
-    /// The tree's digest: 64 hexadecimal digits.
-    pub(crate) fn digest(&self) -> String {
-        digest_of(&self.to_text())
+    /// Compares the paths of two entries, byte by byte.
+    fn compare(&self, mut one: u32, mut other: u32) -> Ordering {
+        let above = |position: &mut u32, goes_on: &mut bool| {
+            *position = self.entry(*position).parent;
+            *goes_on = true;
+        };
+        // Whether a slash and more follow the names that are compared.
+        let (mut one_goes_on, mut other_goes_on) = (false, false);
+        while self.entry(one).depth > self.entry(other).depth {
+            above(&mut one, &mut one_goes_on);
+        }
+        while self.entry(other).depth > self.entry(one).depth {
+            above(&mut other, &mut other_goes_on);
+        }
+        if one == other {
+            return one_goes_on.cmp(&other_goes_on);
+        }
+        while self.entry(one).parent != self.entry(other).parent {
+            above(&mut one, &mut one_goes_on);
+            above(&mut other, &mut other_goes_on);
+        }
+        let key = |position, goes_on: bool| {
+            let name = self.entry(position).name.iter();
+            name.chain(goes_on.then_some(&b'/'))
+        };
+        key(one, one_goes_on).cmp(key(other, other_goes_on))
+    }
+
+    /// The path of an entry relative to the tree; empty for its top.
+    fn path(&self, position: u32) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut entry = self.entry(position);
+        while entry.depth > 0 {
+            names.push(&*entry.name);
+            entry = self.entry(entry.parent);
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// The entries with their paths, in the order of these.
+    fn in_order(&self) -> impl Iterator<Item = (Vec<u8>, &Kind)> {
+        let order = self.order.iter();
+        order.map(|position| (self.path(*position), &self.entry(*position).kind))
+    }
+
+    /// Passes the text to `write`, line by line, and returns its digest: 64 hexadecimal
+    /// digits.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(crate) fn each_line(&self, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<String> {
+        let mut hasher = Sha256::new();
+        let mut each = |line: &[u8]| {
+            hasher.update(line);
+            write(line)
+        };
+        each(HEADER.as_bytes())?;
+        for (path, kind) in self.in_order() {
+            each(&kind.line(&path))?;
+        }
+        Ok(hex(&hasher.finalize()))
+    }
+
+    /// The tree's digest.
+    pub(crate) fn digest(&self) -> Result<String> {
+        self.each_line(&mut |_| Ok(()))
     }
 
     /// Number of regular files.
@@ -117,160 +171,70 @@ impl Listing {
     }
 
     fn sizes(&self) -> impl Iterator<Item = u64> {
-        self.lines.iter().filter_map(|line| match line.kind {
+        self.entries.iter().filter_map(|entry| match entry.kind {
             Kind::File { size, .. } => Some(size),
             _ => None,
         })
     }
 }
 
-impl Line {
-    fn parse(line: &[u8]) -> Option<Self> {
-        let mut fields = line.split(|byte| *byte == b' ');
-        let mut kind = match fields.next()? {
-            b"d" => Kind::Directory {
-                mode: octal(fields.next()?)?,
-            },
-            b"f" => Kind::File {
-                mode: octal(fields.next()?)?,
-                size: std::str::from_utf8(fields.next()?).ok()?.parse().ok()?,
-                digest: Hash::from_hex(fields.next()?).ok()?,
-            },
-            b"l" => Kind::Link { text: Vec::new() },
-            b"o" => Kind::Special,
-            _ => return None,
-        };
-        let path = match fields.next()? {
-            b"." => Vec::new(),
-            path => unescape(path)?,
-        };
-        if let Kind::Link { text } = &mut kind {
-            *text = unescape(fields.next()?)?;
-        }
-        fields.next().is_none().then_some(Self { path, kind })
-    }
-}
-
-/// Decodes two hexadecimal digits.
-fn byte_of(digits: &[u8]) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let [high, low] = digits else { return None };
-    u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()
-}
-
-fn octal(text: &[u8]) -> Option<u32> {
-    u32::from_str_radix(std::str::from_utf8(text).ok()?, 8).ok()
-}
-
-fn escape(text: &mut Vec<u8>, name: &[u8]) {
-    for byte in name {
-        match byte {
-            0..=b' ' | b'\\' | 0x7f => text.extend(format!("\\x{byte:02x}").bytes()),
-            byte => text.push(*byte),
-        }
-    }
-}
-
-fn unescape(text: &[u8]) -> Option<Vec<u8>> {
-    let mut name = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, after @ ..] = rest {
-        rest = match first {
-            b'\\' => {
-                let (digits, after) = after.strip_prefix(b"x")?.split_at_checked(2)?;
-                name.push(byte_of(digits)?);
-                after
-            }
-            byte => {
-                name.push(*byte);
-                after
-            }
-        };
-    }
-    Some(name)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
 
-    fn kind() -> impl Strategy<Value = Kind> {
-        prop_oneof![
-            (0u32..0o10000).prop_map(|mode| Kind::Directory { mode }),
-            (0u32..0o10000, any::<u64>(), any::<[u8; 32]>()).prop_map(|(mode, size, digest)| {
-                Kind::File {
-                    mode,
-                    size,
-                    digest: digest.into(),
-                }
-            }),
-            proptest::collection::vec(1u8.., 1..9).prop_map(|text| Kind::Link { text }),
-        ]
+    /// A tree with these paths and the directories that lead to them.
+    fn listing(paths: &[Vec<&str>]) -> (Listing, Vec<String>) {
+        let mut positions = BTreeMap::from([(String::new(), 0)]);
+        let entry = |parent, depth, name: &str| Entry {
+            parent,
+            depth,
+            name: name.as_bytes().into(),
+            kind: Kind::Special,
+        };
+        let mut entries = vec![entry(0, 0, "")];
+        for names in paths {
+            let mut parent = 0;
+            for (depth, name) in (1..).zip(names) {
+                let path = names[..usize::from(depth)].join("/");
+                parent = *positions.entry(path).or_insert_with(|| {
+                    entries.push(entry(parent, depth, name));
+                    entries.len() as u32 - 1
+                });
+            }
+        }
+        (Listing::new(entries), positions.into_keys().collect())
     }
 
     proptest! {
-        /// No name or link text changes the meaning of a listing.
+        /// Paths are in the order of their bytes, as `sort` has them, though a slash comes
+        /// behind some characters of names.
         #[test]
-        fn text_parses_to_the_same_listing(
-            items in proptest::collection::btree_map(
-                proptest::collection::vec(1u8.., 0..9), kind(), 0..9,
-            ),
+        fn paths_are_in_byte_order(
+            paths in proptest::collection::vec(proptest::collection::vec(
+                prop_oneof![Just("a"), Just("a-"), Just("a.b"), Just("a0"), Just("b")], 1..5,
+            ), 0..20),
         ) {
-            // `.` alone is how the top is written, and no name in a directory.
-            let items = items.into_iter().filter(|(path, _)| path != b".");
-            let items = items.map(|(path, kind)| Line { path, kind }).collect();
-            let listing = Listing { lines: items };
-            prop_assert_eq!(Listing::parse(&listing.to_text()), Some(listing));
+            let (listing, wanted) = listing(&paths);
+            let found = listing.in_order().map(|(path, _)| String::from_utf8(path).unwrap());
+            prop_assert_eq!(found.collect::<Vec<_>>(), wanted);
         }
     }
 
     #[test]
-    fn a_listing_is_plain_text() {
-        let file = Kind::File {
-            mode: 0o644,
-            size: 3,
-            digest: [0xab; 32].into(),
-        };
-        let link = Kind::Link {
-            text: b"a b".to_vec(),
-        };
-        let line = |path: &[u8], kind| Line {
-            path: path.to_vec(),
-            kind,
-        };
-        let listing = Listing {
-            lines: vec![
-                line(b"", Kind::Directory { mode: 0o755 }),
-                line(b"a\nb", file),
-                line(b"c", link),
-            ],
-        };
-        let wanted = format!(
-            "{HEADER}\nd 755 .\nf 644 3 {} a\\x0ab\nl c a\\x20b\n",
-            "ab".repeat(32)
-        );
-        assert_eq!(String::from_utf8(listing.to_text()).unwrap(), wanted);
-        assert_eq!((listing.files(), listing.size()), (1, 3));
-    }
-
-    #[test]
-    fn other_text_is_refused() {
-        let good = format!("{HEADER}\nd 755 .\nl a b\n");
-        assert!(Listing::parse(good.as_bytes()).is_some());
-        for (from, to) in [
-            ("v1", "v2"),
-            ("l a b\n", "l a b"),
-            ("l a b", "l a"),
-            ("l a b", "l a b c"),
-            ("l a b", "x a b"),
-            ("d 755", "d 855"),
-            ("l a b", "l a \\x0"),
-            ("l a b", "l a b\nl a c"),
-        ] {
-            let bad = good.replacen(from, to, 1);
-            assert_eq!(Listing::parse(bad.as_bytes()), None, "{bad}");
-        }
+    fn the_digest_is_that_of_the_text() {
+        let (listing, _) = listing(&[vec!["a"]]);
+        let mut text = Vec::new();
+        let digest = listing.each_line(&mut |line| {
+            text.extend(line);
+            Ok(())
+        });
+        let wanted = crate::packages::digest_of(&text);
+        assert_eq!(text, b"cellblock.listing.v1 blake3\no .\no a\n");
+        assert_eq!(digest.unwrap(), wanted);
+        assert_eq!(listing.digest().unwrap(), wanted);
     }
 }

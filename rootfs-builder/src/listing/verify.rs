@@ -1,17 +1,21 @@
 //! Compares a tree with its listing and manifest.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::{fmt, fs};
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 
-use super::{Kind, Listing, of_tree};
+use super::{HEADER, Kind, Listing, of_tree};
 use crate::errors::failed;
-use crate::packages::digest_of;
 use cell::rootfs::{LISTING, Manifest};
-use record::bytes::RawText;
+use record::bytes::{RawText, hex};
 use record::error::Result;
+
+/// No line is longer: each byte of a path and of a link's text takes four at most.
+const LONGEST_LINE: u64 = 64 << 10;
 
 /// A path of a tree that has changed since the tree was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,57 +67,138 @@ impl fmt::Display for Change {
 /// # Errors
 /// A file or directory cannot be read.
 pub(crate) fn verify(directory: &Path, manifest: &Manifest) -> Result<Vec<Difference>> {
-    let path = directory.join(LISTING);
-    let text = match fs::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        other => other.map_err(failed("open", &path))?,
-    };
     let found = of_tree(directory)?;
-    let digest = digest_of(&text);
-    let mut differences = Vec::new();
-    if digest != manifest.digest {
-        differences.push(Difference {
-            path: LISTING.into(),
-            change: Change::Listing,
-            wanted: Some(manifest.digest.clone()),
-            found: Some(digest),
-        });
-    }
+    let is_same = found.digest()? == manifest.digest;
+    let mut wanted = Wanted::open(directory)?;
     // A damaged listing may still show changes; the tree's digest may show that
     // there are none.
-    if found.digest() != manifest.digest
-        && let Some(wanted) = Listing::parse(&text)
-    {
-        compare(&wanted, &found, &mut differences);
-    }
-    Ok(differences)
+    let differences = match is_same {
+        true => None,
+        false => compare(&mut wanted, &found)?,
+    };
+    let digest = wanted.digest()?;
+    let listing = (digest != manifest.digest).then(|| Difference {
+        path: LISTING.into(),
+        change: Change::Listing,
+        wanted: Some(manifest.digest.clone()),
+        found: Some(digest),
+    });
+    let differences = differences.into_iter().flatten();
+    Ok(listing.into_iter().chain(differences).collect())
 }
 
-fn compare(wanted: &Listing, found: &Listing, differences: &mut Vec<Difference>) {
-    let mut paths: BTreeMap<&[u8], (Option<&Kind>, Option<&Kind>)> = BTreeMap::new();
-    for line in &wanted.lines {
-        paths.entry(&line.path).or_default().0 = Some(&line.kind);
-    }
-    for line in &found.lines {
-        paths.entry(&line.path).or_default().1 = Some(&line.kind);
-    }
-    for (path, (was, is)) in paths {
-        let mut differs = |change, wanted: Option<String>, found: Option<String>| {
-            differences.push(Difference {
-                path: match path {
-                    [] => ".".into(),
-                    path => path.to_vec().into(),
-                },
-                change,
-                wanted,
-                found,
-            });
+/// What comes next in a listing.
+enum Next {
+    Entry(Vec<u8>, Kind),
+    End,
+    Nonsense,
+}
+
+/// The listing of a tree as it was made, line by line.
+struct Wanted {
+    path: PathBuf,
+    /// `None` if it is missing.
+    file: Option<BufReader<File>>,
+    hasher: Sha256,
+    line: Vec<u8>,
+}
+
+impl Wanted {
+    fn open(directory: &Path) -> Result<Self> {
+        let path = directory.join(LISTING);
+        let file = match File::open(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            other => Some(BufReader::new(other.map_err(failed("open", &path))?)),
         };
-        match (was, is) {
-            (Some(was), Some(is)) => compare_kinds(was, is, &mut differs),
-            (Some(was), None) => differs(Change::Removed, Some(was.name().to_owned()), None),
-            (None, is) => differs(Change::Added, None, is.map(|is| is.name().to_owned())),
+        Ok(Self {
+            path,
+            file,
+            hasher: Sha256::new(),
+            line: Vec::new(),
+        })
+    }
+
+    /// The next line with its end; empty at the end of the listing.
+    fn next(&mut self) -> Result<&[u8]> {
+        self.line.clear();
+        if let Some(file) = &mut self.file {
+            let mut file = file.take(LONGEST_LINE);
+            let read = file.read_until(b'\n', &mut self.line);
+            read.map_err(failed("read", &self.path))?;
         }
+        self.hasher.update(&self.line);
+        Ok(&self.line)
+    }
+
+    fn entry(&mut self) -> Result<Next> {
+        let line = self.next()?;
+        if line.is_empty() {
+            return Ok(Next::End);
+        }
+        let parsed = line.strip_suffix(b"\n").and_then(Kind::parse);
+        Ok(parsed.map_or(Next::Nonsense, |(path, kind)| Next::Entry(path, kind)))
+    }
+
+    /// Reads the rest, and returns the digest of all of it.
+    fn digest(mut self) -> Result<String> {
+        while !self.next()?.is_empty() {}
+        Ok(hex(&self.hasher.finalize()))
+    }
+}
+
+/// The changes since the listing `wanted`; `None` when it is not a listing.
+fn compare(wanted: &mut Wanted, found: &Listing) -> Result<Option<Vec<Difference>>> {
+    let mut differences = Vec::new();
+    if wanted.next()? != HEADER.as_bytes() {
+        return Ok(None);
+    }
+    let mut found = found.in_order().peekable();
+    let mut last: Option<Vec<u8>> = None;
+    loop {
+        let was = match wanted.entry()? {
+            Next::Entry(path, kind) => Some((path, kind)),
+            Next::End => None,
+            Next::Nonsense => return Ok(None),
+        };
+        // What is before it in the tree, or behind the last one, is new.
+        let is_new = |path: &[u8]| was.as_ref().is_none_or(|(was, _)| path < was.as_slice());
+        while let Some((path, is)) = found.next_if(|(path, _)| is_new(path)) {
+            let name = Some(is.name().to_owned());
+            differences.push(difference(&path, Change::Added, None, name));
+        }
+        let Some((path, was)) = was else {
+            return Ok(Some(differences));
+        };
+        if last.as_ref().is_some_and(|last| *last >= path) {
+            return Ok(None);
+        }
+        match found.next_if(|(found, _)| *found == path) {
+            Some((_, is)) => compare_kinds(&was, is, &mut |change, wanted, found| {
+                differences.push(difference(&path, change, wanted, found));
+            }),
+            None => {
+                let name = Some(was.name().to_owned());
+                differences.push(difference(&path, Change::Removed, name, None));
+            }
+        }
+        last = Some(path);
+    }
+}
+
+fn difference(
+    path: &[u8],
+    change: Change,
+    wanted: Option<String>,
+    found: Option<String>,
+) -> Difference {
+    Difference {
+        path: match path {
+            [] => ".".into(),
+            path => path.to_vec().into(),
+        },
+        change,
+        wanted,
+        found,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,8 @@ use super::settle::settle;
 use super::{fresh_id, name_tree, open_directory, sweep};
 use crate::errors::{failed, store_error};
 use crate::files::set_mode;
-use crate::listing;
+use crate::listing::{self, Listing};
+use archive::Budget;
 use cell::rootfs::{FORMAT, LISTING, MANIFEST, Manifest, Store};
 use record::error::Result;
 use sys::tree::erase;
@@ -64,11 +65,11 @@ impl Draft {
     /// Cells keep the tree that had the name before; it is deleted once they end.
     ///
     /// Of `manifest`, the caller sets recipe, base, interpreters and packages; the
-    /// complete one is returned.
+    /// complete one is returned. The listing takes of `budget`.
     ///
     /// # Errors
     /// A step fails; the draft is deleted then.
-    pub(crate) fn commit(mut self, manifest: Manifest) -> Result<Manifest> {
+    pub(crate) fn commit(mut self, manifest: Manifest, budget: &Budget) -> Result<Manifest> {
         // A tool may have shut the top.
         set_mode(&self.path, 0o700)?;
         settle(&self.path)?;
@@ -77,13 +78,12 @@ impl Draft {
         let manifest = Manifest {
             format: FORMAT.to_owned(),
             name: self.name.clone(),
-            digest: listing.digest(),
+            digest: self.write_listing(&listing, budget)?,
             size_bytes: listing.size(),
             files: listing.files(),
             built: built(std::env::var("SOURCE_DATE_EPOCH").ok().as_deref())?,
             ..manifest
         };
-        self.write(LISTING, &listing.to_text())?;
         self.write(MANIFEST, manifest.to_text()?.as_bytes())?;
         self.sync()?;
         name_tree(&self.store, &self.name, &self.tree)?;
@@ -112,13 +112,27 @@ impl Draft {
 
     fn write(&self, name: &str, content: &[u8]) -> Result<()> {
         let path = self.path.join(name);
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(&path)
-            .and_then(|mut file| file.write_all(content))
-            .map_err(failed("write", &path))
+        let mut file = self.begin_file(name)?;
+        file.write_all(content).map_err(failed("write", &path))
+    }
+
+    /// Writes the listing, and returns its digest.
+    fn write_listing(&self, listing: &Listing, budget: &Budget) -> Result<String> {
+        let path = self.path.join(LISTING);
+        let mut file = BufWriter::new(self.begin_file(LISTING)?);
+        let digest = listing.each_line(&mut |line| {
+            budget.take_disk(line.len() as u64)?;
+            file.write_all(line).map_err(failed("write", &path))
+        })?;
+        file.flush().map_err(failed("write", &path))?;
+        Ok(digest)
+    }
+
+    fn begin_file(&self, name: &str) -> Result<File> {
+        let path = self.path.join(name);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o644).open(&path);
+        file.map_err(failed("open", &path))
     }
 
     /// Syncs the whole file system: to wait for each of ten thousand files takes

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::listing::{Change, verify};
+use archive::Budget;
 
 struct Place {
     _base: tempfile::TempDir,
@@ -13,6 +14,10 @@ fn place() -> Place {
     let base = tempfile::tempdir().unwrap();
     let store = Store::open(Some(&base.path().join("deep/store"))).unwrap();
     Place { _base: base, store }
+}
+
+fn unlimited() -> Budget {
+    Budget::new(Step::Store, u64::MAX)
 }
 
 /// The names in `.trees`.
@@ -26,7 +31,7 @@ fn make(store: &Store, name: &str, text: &str) -> Manifest {
     fs::create_dir_all(draft.tree().join("usr/bin")).unwrap();
     fs::write(draft.tree().join("usr/bin/x"), text).unwrap();
     symlink("usr/bin", draft.tree().join("bin")).unwrap();
-    draft.commit(Manifest::default()).unwrap()
+    draft.commit(Manifest::default(), &unlimited()).unwrap()
 }
 
 #[test]
@@ -170,7 +175,7 @@ fn a_tree_gives_no_rights_away() {
     symlink("/nowhere", draft.tree().join("link")).unwrap();
     // It describes another tree.
     fs::write(draft.tree().join("manifest.json"), "{}").unwrap();
-    draft.commit(Manifest::default()).unwrap();
+    draft.commit(Manifest::default(), &unlimited()).unwrap();
     let found = store.find("some").unwrap().unwrap();
     for (path, wanted) in [
         ("", 0o755),

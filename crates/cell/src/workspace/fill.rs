@@ -106,7 +106,7 @@ impl Sink for Filling<'_> {
                 _ => Err("would replace the whole workspace".into()),
             };
         }
-        if let Payload::Unsupported(reason) = what {
+        if let Payload::Unwanted(reason) | Payload::Unknown(reason) = what {
             return Err(reason.into());
         }
         self.make_parents(&path)?;
@@ -114,7 +114,7 @@ impl Sink for Filling<'_> {
             return Err(NOT_EMPTY.into());
         }
         let kind = match what {
-            Payload::Unsupported(_) | Payload::Directory => Kind::Directory,
+            Payload::Unwanted(_) | Payload::Unknown(_) | Payload::Directory => Kind::Directory,
             Payload::File(content, size) => Kind::File(self.content(content, size)?),
             Payload::Link(text) if self.takes_all_links => Kind::Link(text.to_vec()),
             Payload::Link(text) => {
