@@ -19,7 +19,7 @@ pub(super) fn isolation(
     places: Vec<PlaceRecord>,
 ) -> Isolation {
     let mut nested = Vec::new();
-    nested.extend(plan.userns_limit.then(|| "limit".to_owned()));
+    nested.extend(plan.userns_limits.map(|_| "limit".to_owned()));
     nested.extend(filter.map(|_| "seccomp".to_owned()));
     let landlock_scopes = plan.landlock.as_ref().map_or_else(Vec::new, |rules| {
         landlock_scopes(rules.abi, rules.tcp.is_some(), rules.scoped)
@@ -52,6 +52,8 @@ pub(super) fn isolation(
             .map(rlimit)
             .collect(),
         nested_userns: nested,
+        inotify_instances: plan.userns_limits.map(|limits| limits.inotify_instances),
+        inotify_watches: plan.userns_limits.map(|limits| limits.inotify_watches),
         network: match &plan.network {
             Network::None => "none",
             Network::Hosts(_) => "hosts",

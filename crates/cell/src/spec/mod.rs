@@ -22,6 +22,7 @@ pub use request::{RemoteFile, RemoteRequest, Trust};
 pub use resolve::{Ask, Mode};
 pub use secret::{SecretHeader, SecretSource};
 pub use units::Bytes;
+pub use user_limits::UserLimits;
 
 use record::bytes::RawText;
 
@@ -43,6 +44,7 @@ pub mod resolve;
 mod secret;
 pub mod tcp;
 pub mod units;
+mod user_limits;
 mod validate;
 
 /// Where a cell's working files live inside it.
@@ -92,6 +94,9 @@ pub struct Spec {
     /// Whether its interpreter is to serve several executions.
     #[serde(skip)]
     pub lasting: bool,
+    /// Its share of what the kernel counts per user.
+    #[serde(skip)]
+    pub user_limits: UserLimits,
     /// The policy profile that the rest started from, by name or path.
     pub profile: String,
     /// The directory tree that the cell sees.

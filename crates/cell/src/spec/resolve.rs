@@ -11,7 +11,7 @@ use super::request::{Trust, overreach};
 use super::validate::{Fault, clashes, faults};
 use super::{
     Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer, Overlay,
-    ReadOnlyFile, RootfsRef, Spec, Stdin, Stdio, TcpRule,
+    ReadOnlyFile, RootfsRef, Spec, Stdin, Stdio, TcpRule, UserLimits,
 };
 use crate::drivers::Driver;
 use record::bytes::decode_base64;
@@ -266,6 +266,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
     Ok(Spec {
         command,
         lasting: false,
+        user_limits: UserLimits::OF_A_CELL,
         profile,
         rootfs: rootfs(&need(merged.rootfs, "rootfs")?, ask.cwd),
         store: merged.store,

@@ -27,6 +27,13 @@ pub struct Isolation {
     pub rlimits: Vec<RlimitRecord>,
     /// How nested user namespaces are prevented: `limit`, `seccomp`.
     pub nested_userns: Vec<String>,
+    /// inotify(7) instances that all processes together can have; absent when the limits of the
+    /// user namespace were given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inotify_instances: Option<u64>,
+    /// inotify(7) watches that all processes together can have; absent when given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inotify_watches: Option<u64>,
     /// The network: `none`, `hosts` (those that were allowed by name) or `host`.
     pub network: String,
     /// `/proc`: `machine` for the cell's processes, memory and CPUs,
