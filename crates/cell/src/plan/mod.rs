@@ -33,7 +33,7 @@ mod trust;
 pub(crate) use egress::{EgressPlan, NAME_SERVERS};
 pub(crate) use ids::Ids;
 pub use key::PlanKey;
-pub(crate) use landlock::{Access, LandlockPlan, LandlockRule};
+pub(crate) use landlock::{Access, LandlockPlan, LandlockRule, TCP_ABI, UDP_ABI};
 pub(crate) use mounts::{Mount, MountKind, Seal, Source};
 pub(crate) use program::{Program, Request as ProgramRequest};
 pub(crate) use rlimits::Rlimit;

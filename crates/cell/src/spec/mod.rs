@@ -36,13 +36,13 @@ pub mod network;
 mod node;
 pub mod partial;
 pub mod places;
+pub mod ports;
 pub mod profiles;
 pub mod quantity;
 pub mod read;
 mod request;
 pub mod resolve;
 mod secret;
-pub mod tcp;
 pub mod units;
 mod user_limits;
 mod validate;
@@ -395,18 +395,21 @@ pub struct LandlockSpec {
     /// Whether files below writable places may be executed.
     pub exec_writable: bool,
     /// TCP ports that the program may use.
-    pub tcp: TcpRule,
+    pub tcp: PortRule,
+    /// UDP ports that the program may use.
+    pub udp: PortRule,
 }
 
-/// TCP ports under Landlock (ABI 4, Linux 6.7).
+/// Ports of a protocol under Landlock: TCP's from ABI 4 on (Linux 6.7), UDP's from ABI 10 on
+/// (Linux 7.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum TcpRule {
-    /// Landlock does not handle TCP; the network namespace bounds it.
+pub enum PortRule {
+    /// Landlock does not handle the protocol; the network namespace bounds it.
     Any,
-    /// Only these ports; empty lists deny all TCP, loopback too.
+    /// Only these ports; empty lists deny all, loopback too.
     Ports {
-        /// Ports that may be connected to.
+        /// Ports that may be connected to, or that datagrams may be sent to.
         connect: Vec<u16>,
         /// Ports that may be bound.
         bind: Vec<u16>,
