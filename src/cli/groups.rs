@@ -335,6 +335,14 @@ pub struct Networking {
     /// connecting unless --tcp-connect allows it [default: any]
     #[arg(long, value_name = "PORT,…")]
     pub tcp_bind: Option<PortList>,
+    /// UDP ports that may be sent to, by Landlock (Linux 7.2), or none; denies
+    /// binding unless --udp-bind allows it, but for the port of an answer [default: any]
+    #[arg(long, value_name = "PORT,…")]
+    pub udp_connect: Option<PortList>,
+    /// UDP ports that may be bound, by Landlock (Linux 7.2), or none; denies
+    /// sending unless --udp-connect allows it [default: any]
+    #[arg(long, value_name = "PORT,…")]
+    pub udp_bind: Option<PortList>,
 }
 
 impl Group for Networking {
@@ -344,6 +352,8 @@ impl Group for Networking {
         "secret-header",
         "tcp-connect",
         "tcp-bind",
+        "udp-connect",
+        "udp-bind",
     ];
 }
 

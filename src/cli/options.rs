@@ -9,14 +9,14 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
-use super::values::{FileFrom, NetworkChoice, OutputTo, PathPair};
+use super::values::{FileFrom, NetworkChoice, OutputTo, PathPair, PortList};
 use cell::spec::PassedFd;
 use cell::spec::network::{PartialEgress, PartialNetwork};
 use cell::spec::partial::{
     GivenContent, Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits,
     PartialOverlay, PartialPlace, PlaceKind,
 };
-use cell::spec::tcp::{PartialTcp, TcpPorts};
+use cell::spec::ports::{PartialPorts, PortLists};
 use record::error::{Result, SetupError, Step};
 
 /// The options that `run`, `exec` and `plan` have in common.
@@ -242,19 +242,19 @@ impl Options {
     }
 
     fn landlock(&self) -> PartialLandlock {
-        let ports = TcpPorts {
-            connect: self
-                .network
-                .tcp_connect
-                .as_ref()
-                .map(|ports| ports.0.clone()),
-            bind: self.network.tcp_bind.as_ref().map(|ports| ports.0.clone()),
+        let rule = |connect: &Option<PortList>, bind: &Option<PortList>| {
+            let list = |ports: &Option<PortList>| ports.as_ref().map(|ports| ports.0.clone());
+            let (connect, bind) = (list(connect), list(bind));
+            let is_given = connect.is_some() || bind.is_some();
+            is_given.then_some(PartialPorts::Ports(PortLists { connect, bind }))
         };
+        let network = &self.network;
         PartialLandlock {
             min_abi: None,
             max_abi: self.security.landlock_max_abi,
             exec_writable: self.security.no_exec.then_some(false),
-            tcp: (ports != TcpPorts::default()).then_some(PartialTcp::Ports(ports)),
+            tcp: rule(&network.tcp_connect, &network.tcp_bind),
+            udp: rule(&network.udp_connect, &network.udp_bind),
         }
     }
 

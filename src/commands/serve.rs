@@ -11,7 +11,7 @@ use crate::cli::{self, Server};
 use cell::drivers::find;
 use cell::server::{Base, Renewal, Spawner, Templates};
 use cell::spec::quantity::Bound;
-use cell::spec::{self, Ask, Bytes, Mode, Network, Partial, Placed, Spec, Stdio};
+use cell::spec::{self, Ask, Bytes, Mode, Network, Partial, Placed, Spec, Stdio, UserLimits};
 use doors::{Listening, Most, e2b};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, getpid, setsid};
@@ -94,6 +94,7 @@ pub(super) fn serve(
         flags,
         cwd,
         preload: wanted.preload.clone(),
+        share: Some(share(wanted.max_cells, &usual)),
     })?;
     // What cannot be loaded is to be known now.
     let templates = match wanted.preload.is_empty() {
@@ -301,6 +302,26 @@ fn settings(wanted: &cli::Serve, usual: &Spec) -> Settings {
         max_checkpoints: wanted.max_checkpoints,
         checkpoint_bytes: wanted.checkpoint_space.0,
     }
+}
+
+/// The share that each cell has of what the kernel counts per user. Warns where that is nothing,
+/// and of processes, of which a cell has as many as its limit allows.
+fn share(cells: usize, usual: &Spec) -> UserLimits {
+    let share = cell::probe::user_limits().divided(cells);
+    if share.inotify_instances == 0 {
+        let needed = 2 * cells;
+        eprintln!(
+            "cellblock: {cells} cells get no inotify instances: lower --max-cells, or raise fs.inotify.max_user_instances to {needed}"
+        );
+    }
+    let (most, _) = getrlimit(Resource::RLIMIT_NPROC).unwrap_or((u64::MAX, u64::MAX));
+    let wanted = (usual.limits.processes.unwrap_or(0)).saturating_mul(cells as u64);
+    if wanted > most && !Uid::effective().is_root() {
+        eprintln!(
+            "cellblock: {cells} cells can together have {wanted} processes, and this user {most}: lower --max-cells or --processes, or raise RLIMIT_NPROC"
+        );
+    }
+    share
 }
 
 fn standard_streams() -> Result<(OwnedFd, OwnedFd)> {

@@ -4,6 +4,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use crate::cells::cell::Cell;
+use crate::cells::host::landlock_abi;
 use crate::cells::prelude::*;
 
 pub(crate) const SUITE: Suite = Suite {
@@ -14,6 +16,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("nothing-is-reached", nothing_is_reached),
         scene("the-host-s-loopback", the_hosts_loopback),
         scene("ports-by-landlock", ports_by_landlock).needs(&[Need::Landlock(4)]),
+        scene("udp-ports-by-landlock", udp_ports_by_landlock).needs(&[Need::Landlock(4)]),
         scene("own-loopback-works", own_loopback_works),
     ],
     actors: ACTORS,
@@ -140,8 +143,52 @@ fn ports_by_landlock(stage: &Stage) -> Check {
 
     let named = cell.clone().option(["--tcp-connect", &port]).run()?;
     assert_eq!(named.stdout(), format!("{address} Ok(())\n"));
-    let unnamed = cell.option(["--tcp-connect", "1"]).run()?;
+    let unnamed = cell.clone().option(["--tcp-connect", "1"]).run()?;
     assert_eq!(unnamed.stdout(), format!("{address} Err(EACCES)\n"));
+    a_kernel_without_the_rights_is_refused(&cell, "tcp", "3")
+}
+
+fn udp_ports_by_landlock(stage: &Stage) -> Check {
+    let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = receiver.local_addr()?;
+    let port = address.port().to_string();
+    let address = format!("udp:{address}");
+    let cell = stage
+        .probe("network/connect", [&address])
+        .option(["--net", "host"]);
+
+    let open = cell.clone().run()?;
+    assert_eq!(open.stdout(), format!("{address} Ok(())\n"));
+    a_kernel_without_the_rights_is_refused(&cell, "udp", "9")?;
+    if landlock_abi() < 10 {
+        return Ok(());
+    }
+    let named = cell.clone().option(["--udp-connect", &port]).run()?;
+    assert_eq!(named.stdout(), format!("{address} Ok(())\n"));
+    let isolation = named.record.isolation.as_ref();
+    let scopes = isolation.map(|isolation| &isolation.landlock_scopes);
+    assert!(scopes.is_some_and(|scopes| scopes.iter().any(|scope| scope == "udp")));
+    for options in [["--udp-connect", "1"], ["--udp-bind", "1"]] {
+        let unnamed = cell.clone().option(options).run()?;
+        assert_eq!(
+            unnamed.stdout(),
+            format!("{address} Err(EACCES)\n"),
+            "{options:?}"
+        );
+    }
+    Ok(())
+}
+
+/// With an ABI that lacks them, by the hook that caps it.
+fn a_kernel_without_the_rights_is_refused(cell: &Cell<'_>, protocol: &str, abi: &str) -> Check {
+    let ports = format!("--{protocol}-connect");
+    let old = cell.clone().option(["--landlock-max-abi", abi]);
+    let old = old.option([ports.as_str(), "1"]);
+    let refused = old.run()?.ended(Outcome::Setup)?;
+    let error = refused.record.setup_error;
+    let error = error.map_or_else(String::new, |error| error.to_string());
+    assert!(error.contains(&format!("landlock.{protocol}")), "{error}");
+    old.without("landlock").run()?.ended(Outcome::Ok)?;
     Ok(())
 }
 

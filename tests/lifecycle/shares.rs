@@ -14,10 +14,11 @@ use crate::cells::process::Watch;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "shares",
-    covers: &[26, 41],
+    covers: &[26, 41, 50],
     attacks: &[],
     scenes: &[
         scene("inotify-instances", inotify_instances),
+        scene("inotify-limit", inotify_limit),
         scene("pseudo-terminals", pseudo_terminals),
         scene("queued-signals", queued_signals),
         scene("limits-of-processes", limits_of_processes),
@@ -36,6 +37,14 @@ pub(crate) const SUITE: Suite = Suite {
                 std::thread::sleep(std::time::Duration::from_millis(100));
                 let _ = std::fs::write(&args[0], "");
                 pause()
+            },
+        },
+        Actor {
+            name: "count-inotify-instances",
+            run: |_| {
+                let taken = (0..10).take_while(|_| call!(SYS_inotify_init1, 0).is_ok());
+                println!("{}", taken.count());
+                0
             },
         },
         // Takes as many of the host's as it gets, and tries for more than a cell may
@@ -127,6 +136,21 @@ fn inotify_instances(stage: &Stage) -> Check {
     }
     marker.nothing_left()?;
     assert_eq!(own, Ok(0), "a cell took the caller's share");
+    Ok(())
+}
+
+/// What a cell gets, without the limit and with it.
+fn inotify_limit(stage: &Stage) -> Check {
+    let cell = || stage.probe("shares/count-inotify-instances", []);
+    let open = cell().without("userns-limit").run()?.ended(Outcome::Ok)?;
+    assert_eq!(open.stdout().trim(), "10");
+    let run = cell().run()?.ended(Outcome::Ok)?;
+    assert_eq!(run.stdout().trim(), "4");
+    let isolation = run.record.isolation.as_ref();
+    assert_eq!(
+        isolation.and_then(|isolation| isolation.inotify_instances),
+        Some(4)
+    );
     Ok(())
 }
 

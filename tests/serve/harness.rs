@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{OFlag, open};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid, write};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use serde_json::{Value, json};
 
@@ -121,6 +126,35 @@ impl Server {
         unsafe {
             command.pre_exec(move || {
                 apply_filter(&program).map_err(|_| std::io::Error::last_os_error())
+            });
+        }
+        Self::start_by(command, "host", options)
+    }
+
+    /// A server of a user who may have so many inotify instances and queued signals: in a user
+    /// namespace in which it is not root.
+    pub(crate) fn start_with_user_limits(instances: u64, signals: u64, options: &[&str]) -> Self {
+        let (uid, gid) = (Uid::effective(), Gid::effective());
+        let settings = [
+            ("/proc/self/setgroups", "deny".to_owned()),
+            ("/proc/self/uid_map", format!("1000 {uid} 1")),
+            ("/proc/self/gid_map", format!("1000 {gid} 1")),
+            (
+                "/proc/sys/user/max_inotify_instances",
+                instances.to_string(),
+            ),
+        ];
+        let mut command = cellblock();
+        // SAFETY: the child makes system calls on memory that was prepared before.
+        unsafe {
+            command.pre_exec(move || {
+                unshare(CloneFlags::CLONE_NEWUSER)?;
+                for (path, content) in &settings {
+                    let file = open(*path, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+                    write(&file, content.as_bytes())?;
+                }
+                setrlimit(Resource::RLIMIT_SIGPENDING, signals, signals)?;
+                Ok(())
             });
         }
         Self::start_by(command, "host", options)

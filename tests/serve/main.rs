@@ -28,3 +28,4 @@ mod signals;
 mod skip;
 mod tenants;
 mod tokens;
+mod user_limits;

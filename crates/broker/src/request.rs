@@ -150,7 +150,7 @@ pub(crate) fn socks_refusal(reason: Reason, greeted: bool) -> Vec<u8> {
 /// The HTTP response to a request that comes to nothing.
 pub(crate) fn http_refusal(reason: Reason, host: &str) -> Vec<u8> {
     let status = match reason {
-        Reason::BadProxyRequest | Reason::AmbiguousHttp => "400 Bad Request",
+        Reason::BadProxyRequest | Reason::AmbiguousHttp | Reason::NoHttpHost => "400 Bad Request",
         Reason::TooSlow => "408 Request Timeout",
         Reason::DialTimeout | Reason::Idle => "504 Gateway Timeout",
         Reason::Resources => "503 Service Unavailable",

@@ -15,10 +15,12 @@ mod filters;
 pub(crate) mod mounts;
 mod names;
 mod processor;
+mod user_limits;
 
 pub use devices::HostDevice;
 pub use filters::{DeniedCall, Filters};
 pub use names::HostNames;
+pub use user_limits::user_limits;
 
 /// The oldest kernel that has everything a cell needs: mount_setattr(2) came with
 /// 5.12, Landlock with 5.13, `cgroup.kill` with 5.14.

@@ -1,8 +1,42 @@
-//! System calls that the landlock crate does not expose.
+//! Landlock's ABI, and system calls that the landlock crate does not expose.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use nix::errno::Errno;
+
+/// The newest ABI whose rights and flags cellblock knows (Linux 7.3). Of a newer kernel it uses
+/// what this one has.
+pub const NEWEST_ABI: u32 = 11;
+
+/// A flag of landlock_restrict_self(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestrictFlag {
+    /// Its name in the record.
+    pub name: &'static str,
+    /// Its bit.
+    pub bit: u32,
+    /// The first ABI that has it.
+    pub since: u32,
+}
+
+/// Keeps denials out of the host's audit log until the program executes another.
+pub const LOG_SAME_EXEC_OFF: RestrictFlag = RestrictFlag {
+    name: "log_same_exec_off",
+    bit: 1,
+    since: 7,
+};
+/// Keeps denials of domains inside this one out of the host's audit log.
+pub const LOG_SUBDOMAINS_OFF: RestrictFlag = RestrictFlag {
+    name: "log_subdomains_off",
+    bit: 1 << 2,
+    since: 7,
+};
+/// Restricts all threads of the process, and not only the one that makes the call.
+pub const TSYNC: RestrictFlag = RestrictFlag {
+    name: "tsync",
+    bit: 1 << 3,
+    since: 8,
+};
 
 /// The Landlock ABI of the running kernel (landlock_create_ruleset(2)); 0 where
 /// Landlock is missing or switched off.
@@ -27,8 +61,12 @@ pub fn query() -> Result<u32, Errno> {
 ///
 /// # Errors
 /// The call's error number.
-pub fn restrict_self(ruleset: BorrowedFd<'_>) -> Result<(), Errno> {
-    let arguments = [ruleset.as_raw_fd() as usize, 0];
+pub fn restrict_self(
+    ruleset: BorrowedFd<'_>,
+    flags: impl IntoIterator<Item = RestrictFlag>,
+) -> Result<(), Errno> {
+    let flags = flags.into_iter().fold(0, |bits, flag| bits | flag.bit);
+    let arguments = [ruleset.as_raw_fd() as usize, flags as usize];
     // SAFETY: no pointers.
     unsafe { super::syscall(libc::SYS_landlock_restrict_self, arguments) }.map(drop)
 }

@@ -93,10 +93,22 @@ fn speaks(bytes: &[u8]) -> Speaks {
     let is_url = ["http:", "https:"]
         .iter()
         .any(|scheme| begins(target, scheme));
-    match is_url || begins(target, "http/") || words.any(|word| begins(word, "http/")) {
+    let is_versioned = begins(target, "http/") || words.clone().any(|word| begins(word, "http/"));
+    let is_old = words.next().is_none() && is_versionless(&bytes[..method], target);
+    match is_url || is_versioned || is_old {
         true => Speaks::Http,
         false => Speaks::Other,
     }
+}
+
+/// Whether a line of these two words is a request without a version, as HTTP/0.9 has it. Some
+/// servers read fields after it, with the host. Other protocols have commands of two words, too.
+fn is_versionless(method: &[u8], target: &[u8]) -> bool {
+    const METHODS: [&[u8]; 8] = [
+        b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE",
+    ];
+    let is_path = target.starts_with(b"/") && !method.iter().any(u8::is_ascii_lowercase);
+    is_path || (!target.is_empty() && METHODS.contains(&method))
 }
 
 /// Whether a method can have this byte (RFC 9110, section 5.6.2).

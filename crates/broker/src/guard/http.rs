@@ -60,8 +60,16 @@ enum State {
 struct Head {
     length: usize,
     next: State,
-    /// Fields to leave out when it is passed on.
+    change: Change,
+}
+
+/// What to change of a head when it is passed on.
+#[derive(Clone, Copy, Default)]
+struct Change {
+    /// Leave out an upgrade that could not be followed.
     drop_upgrade: bool,
+    /// Ask the server to close the connection after this request.
+    close: bool,
 }
 
 /// Whether the first bytes could be those of a request: a method, which is upper case.
@@ -121,14 +129,14 @@ impl Requests {
                     };
                     let whole = &whole[..head.length];
                     let length = head.length - passed.len().min(head.length);
-                    if head.drop_upgrade || !self.secrets.is_empty() {
+                    if head.change.drop_upgrade || head.change.close || !self.secrets.is_empty() {
                         if taken > 0 {
                             // It is rewritten when it comes first.
                             return Ok(Admit::as_is(taken));
                         }
                         self.advance(&head);
                         // It begins with what has gone on: a part of its first line.
-                        let mut instead = self.rewrite(whole, head.drop_upgrade)?;
+                        let mut instead = self.rewrite(whole, head.change)?;
                         let passed = passed.len().min(instead.len());
                         instead.drain(..passed);
                         return Ok(Admit {
@@ -241,7 +249,7 @@ impl Requests {
             return Err(Reason::AmbiguousHttp);
         }
         let http11 = request.version == Some(1);
-        self.check_host(&request)?;
+        self.check_host(&request, http11)?;
         let body = body(request.headers, http11)?;
         let upgrade: Vec<&[u8]> = values(request.headers, "upgrade").collect();
         let websocket = matches!(upgrade[..], [one] if one.eq_ignore_ascii_case(b"websocket"));
@@ -249,20 +257,25 @@ impl Requests {
             return Ok(Some(Head {
                 length,
                 next: State::Upgrade,
-                drop_upgrade: false,
+                change: Change::default(),
             }));
         }
         Ok(Some(Head {
             length,
             next: body,
-            drop_upgrade: !upgrade.is_empty(),
+            change: Change {
+                drop_upgrade: !upgrade.is_empty(),
+                // A server that does not expect this body takes it for the next request.
+                close: body != State::Head && !expects_body(&request),
+            },
         }))
     }
 
-    fn check_host(&self, request: &Request<'_, '_>) -> Result<(), Reason> {
+    fn check_host(&self, request: &Request<'_, '_>, http11: bool) -> Result<(), Reason> {
         let mut hosts = values(request.headers, "host");
         let host = hosts.next();
-        if hosts.next().is_some() {
+        // HTTP/1.1 has exactly one (RFC 9112, section 3.2).
+        if hosts.next().is_some() || (http11 && host.is_none()) {
             return Err(Reason::NoHttpHost);
         }
         if request.method == Some("CONNECT") {
@@ -315,8 +328,8 @@ impl Requests {
         host == self.host && port.is_none_or(|port| port == self.port)
     }
 
-    /// The head with the secrets in it, and without an upgrade that could not be followed.
-    fn rewrite(&self, head: &[u8], drop_upgrade: bool) -> Result<Zeroizing<Vec<u8>>, Reason> {
+    /// The head with the secrets in it, and changed.
+    fn rewrite(&self, head: &[u8], change: Change) -> Result<Zeroizing<Vec<u8>>, Reason> {
         let mut lines = head
             .split_inclusive(|byte| *byte == b'\n')
             .skip_while(|line| *line == b"\r\n");
@@ -325,24 +338,25 @@ impl Requests {
         // All at once: what grows leaves copies behind.
         let mut out = Zeroizing::new(Vec::with_capacity(head.len() + added + 32));
         out.extend_from_slice(lines.next().ok_or(Reason::AmbiguousHttp)?);
-        let mut connection = Vec::new();
+        let Change {
+            drop_upgrade,
+            mut close,
+        } = change;
+        let is_close = |value: &[u8]| value.trim_ascii().eq_ignore_ascii_case(b"close");
         for line in lines.filter(|line| *line != b"\r\n") {
             let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
             let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
             if self.secrets.iter().any(|secret| is(&secret.name)) {
                 continue;
             }
-            if drop_upgrade && is("connection") {
-                connection.push(line.get(name.len() + 1..).unwrap_or_default());
+            if (drop_upgrade || change.close) && is("connection") {
+                let value = line.get(name.len() + 1..).unwrap_or_default();
+                close |= value.split(|byte| *byte == b',').any(is_close);
             } else if !(drop_upgrade && (is("upgrade") || is("http2-settings"))) {
                 out.extend_from_slice(line);
             }
         }
-        let is_close = |value: &&[u8]| value.trim_ascii().eq_ignore_ascii_case(b"close");
-        if connection
-            .iter()
-            .any(|line| line.split(|byte| *byte == b',').any(|v| is_close(&v)))
-        {
+        if close {
             out.extend_from_slice(b"Connection: close\r\n");
         }
         for secret in self.secrets.iter() {
@@ -374,6 +388,14 @@ fn has_lone_line_end(head: &[u8]) -> bool {
     let pairs = head.windows(2).filter(|pair| pair == b"\r\n").count();
     head.iter().filter(|byte| **byte == b'\n').count() != pairs
         || head.iter().filter(|byte| **byte == b'\r').count() != pairs
+}
+
+/// Whether servers expect a body of a request with this method (RFC 9110, section 9.3).
+fn expects_body(request: &Request<'_, '_>) -> bool {
+    !matches!(
+        request.method,
+        Some("GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE")
+    )
 }
 
 /// How a body ends, by Content-Length and Transfer-Encoding.

@@ -79,6 +79,18 @@ fn other_hosts_are_refused() {
             Reason::NoHttpHost,
         ),
         (
+            "GET / HTTP/1.1\r\nHost: example.com\r\nX: y\r\nhost: evil.example\r\n\r\n",
+            Reason::NoHttpHost,
+        ),
+        (
+            "GET http://example.com/ HTTP/1.0\r\nHost: example.com\r\nHost: example.com\r\n\r\n",
+            Reason::NoHttpHost,
+        ),
+        (
+            "GET http://example.com/ HTTP/1.1\r\n\r\n",
+            Reason::NoHttpHost,
+        ),
+        (
             "GET http://evil.example/ HTTP/1.1\r\nHost: example.com\r\n\r\n",
             Reason::OtherHttpHost,
         ),
@@ -163,6 +175,44 @@ fn what_does_not_end_is_refused() {
         "x".repeat(MAX_LINE)
     );
     assert!(requests().admit(chunk.as_bytes()).is_err());
+}
+
+/// A server that ignores such a body must not read it as a request, which could be for another
+/// host.
+#[test]
+fn after_an_unusual_body_the_connection_ends() {
+    let smuggled = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    let length = smuggled.len();
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
+        for (framing, body) in [
+            (format!("Content-Length: {length}"), smuggled.to_owned()),
+            (
+                "Transfer-Encoding: chunked".to_owned(),
+                format!("{length:x}\r\n{smuggled}\r\n0\r\n\r\n"),
+            ),
+        ] {
+            let head = format!(
+                "{method} / HTTP/1.1\r\nHost: example.com\r\nConnection: keep-alive, TE\r\n{framing}\r\n\r\n"
+            );
+            let mut requests = requests();
+            let admit = requests.admit(head.as_bytes()).unwrap();
+            assert_eq!(admit.take, head.len());
+            let instead = String::from_utf8(admit.instead.unwrap().to_vec()).unwrap();
+            let wanted = format!(
+                "{method} / HTTP/1.1\r\nHost: example.com\r\n{framing}\r\nConnection: close\r\n\r\n"
+            );
+            assert_eq!(instead, wanted);
+            // The framing is followed, to what is behind it.
+            assert_eq!(feed(&mut requests, body.as_bytes(), 7), Ok(body.len()));
+            let behind = requests.admit(smuggled.as_bytes()).map(|admit| admit.take);
+            assert_eq!(behind, Err(Reason::OtherHttpHost));
+        }
+        let empty =
+            format!("{method} / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(requests().admit(empty.as_bytes()).unwrap().instead, None);
+    }
+    let usual = "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 2\r\n\r\nab";
+    assert_eq!(requests().admit(usual.as_bytes()).unwrap().instead, None);
 }
 
 #[test]

@@ -316,6 +316,15 @@ mod tests {
             "GET / HTTP/1.1\rHost: evil.example\r\r",
             "GET http://evil.example/\r\n",
             "GET http://evil.example/",
+            // HTTP/0.9, after which some servers read fields.
+            "GET /\r\nHost: evil.example\r\n\r\n",
+            "GET\t/ \nHost: evil.example\n\n",
+            "GET x\r\nHost: evil.example\r\n\r\n",
+            "POST /\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n",
+            "OPTIONS *\r\nHost: evil.example\r\n\r\n",
+            "PURGE /\r\nHost: evil.example\r\n\r\n",
+            "GET /\r\n",
+            "GET /",
             "PRI * HTTP/2.0\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
             &long,
         ] {
@@ -343,6 +352,9 @@ mod tests {
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04",
             b"\0\0\0\x08 HTTP/1.1\r\n",
             b"*1\r\n$4\r\nPING\r\n",
+            b"get /index.html\r\n",
+            b"SET /key value\r\n",
+            b"USER anonymous\r\n",
         ] {
             for step in [1, 3, 1000] {
                 assert_eq!(

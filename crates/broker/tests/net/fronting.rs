@@ -130,6 +130,33 @@ fn http_hosts() {
             let back = exchange(&mut stream, &lenient[end..]);
             assert!(!back.windows(12).any(|part| part == b"evil.example"));
         }
+        // In a body that servers may not expect: they are to close the connection.
+        let body = [
+            &b"GET / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 38\r\n\r\n"[..],
+            evil,
+        ]
+        .concat();
+        assert_eq!(open.exchange("example.com", port, &body), body);
+        let there = rig.exchange("example.com", port, &body);
+        let closes = |part: &[u8]| part == b"\r\nConnection: close\r\n\r\n";
+        assert!(there.windows(23).any(closes), "{there:?}");
+        // HTTP/0.9 with fields, and two hosts.
+        for (request, status) in [
+            ("GET /\r\nHost: evil.example\r\n\r\n", "400"),
+            (
+                "GET / HTTP/1.1\r\nHost: example.com\r\nHost: evil.example\r\n\r\n",
+                "400",
+            ),
+        ] {
+            let request = request.as_bytes();
+            assert_eq!(open.exchange("example.com", port, request), request);
+            let answer = rig.exchange("example.com", port, request);
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{answer}"
+            );
+        }
         // Both at once.
         let both = [REQUEST, evil].concat();
         let answer = rig.exchange("example.com", port, &both);

@@ -8,6 +8,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+use nix::sys::uio::pread;
 use nix::unistd::Pid;
 
 use super::fail::{At, Call, Fail, Site};
@@ -15,29 +16,31 @@ use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
 
-/// inotify instances and watches for all processes of this user namespace together.
-/// The kernel charges them to the namespace's owner too, who has 128 instances and,
-/// on a small machine, 8192 watches: most must stay for the caller, for other cells
-/// and for root's daemons.
-const SHARES: [(&str, &[u8]); 2] = [
-    ("sys/user/max_inotify_instances", b"4"),
-    ("sys/user/max_inotify_watches", b"1024"),
-];
-
-/// Allows this user namespace no namespaces of its own, and proves it. Seccomp
-/// denies them as well; this holds where a filter has a hole.
-pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
-    if !plan.userns_limit {
+/// Limits this user namespace to its share of what the kernel also counts for its owner, and to
+/// no namespaces of its own, and proves it. Seccomp denies the latter as well; this holds where a
+/// filter has a hole.
+pub(super) fn limit_user_namespace(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
+    let Some(limits) = plan.userns_limits else {
         return Ok(());
-    }
-    let site = report.enter(Step::Nesting);
-    let proc = match settings_of_caller() {
-        Some(proc) => proc,
-        None => own_settings().at(site, Call::Fsmount)?,
     };
-    set(&proc, "sys/user/max_user_namespaces", b"0").at(site, Call::Write)?;
-    for (setting, value) in SHARES {
-        match set(&proc, setting, value) {
+    let site = report.enter(Step::Nesting);
+    let no_namespaces = Setting {
+        name: "max_user_namespaces",
+        value: 0,
+    };
+    let proc = match settings_of_caller(&no_namespaces) {
+        Some(proc) => proc,
+        None => {
+            let own = own_settings().at(site, Call::Fsmount)?;
+            no_namespaces.write(&own).at(site, Call::Write)?;
+            own
+        }
+    };
+    for (name, value) in [
+        ("max_inotify_instances", limits.inotify_instances),
+        ("max_inotify_watches", limits.inotify_watches),
+    ] {
+        match (Setting { name, value }).write(&proc) {
             // A kernel without inotify.
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(site.failed(Call::Write, errno)),
@@ -52,16 +55,36 @@ pub(super) fn forbid_nested_userns(plan: &Plan, report: &Reporter<'_>) -> Result
     }
 }
 
-/// The caller's `/proc`, where its settings are writable: the kernel applies a
-/// setting to the writer's user namespace. In containers they often are read-only.
-fn settings_of_caller() -> Option<OwnedFd> {
+/// A limit of the writer's user namespace (proc_sys_user(5)).
+struct Setting {
+    name: &'static str,
+    value: u64,
+}
+
+impl Setting {
+    /// Sets it below this `/proc`, and reads it back.
+    fn write(&self, proc: &OwnedFd) -> nix::Result<()> {
+        let path = format!("sys/user/{}", self.name);
+        let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
+        let file = openat(proc, path.as_str(), flags, Mode::empty())?;
+        let value = self.value.to_string();
+        nix::unistd::write(&file, value.as_bytes())?;
+        let mut found = [0; 32];
+        let length = pread(&file, &mut found, 0)?;
+        match found[..length].trim_ascii() == value.as_bytes() {
+            true => Ok(()),
+            false => Err(Errno::EIO),
+        }
+    }
+}
+
+/// The caller's `/proc`, if this setting could be written there: in containers its settings often
+/// are read-only.
+fn settings_of_caller(setting: &Setting) -> Option<OwnedFd> {
     let here = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let proc = open("/proc", here, Mode::empty()).ok()?;
     let is_proc = fstatfs(&proc).is_ok_and(|fs| fs.filesystem_type() == PROC_SUPER_MAGIC);
-    let limit = "sys/user/max_user_namespaces";
-    let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-    let writable = is_proc && openat(&proc, limit, flags, Mode::empty()).is_ok();
-    writable.then_some(proc)
+    (is_proc && setting.write(&proc).is_ok()).then_some(proc)
 }
 
 /// A new `/proc` with settings; the cell's own shows processes only. It is never
@@ -70,12 +93,6 @@ fn settings_of_caller() -> Option<OwnedFd> {
 /// do not accept one with processes only instead.
 fn own_settings() -> nix::Result<OwnedFd> {
     sys::mount::FsContext::open(c"proc")?.mount(0)
-}
-
-fn set(proc: &OwnedFd, setting: &str, value: &[u8]) -> nix::Result<()> {
-    let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-    let file = openat(proc, setting, flags, Mode::empty())?;
-    nix::unistd::write(&file, value).map(drop)
 }
 
 /// Without a cgroup, a limit on CPUs is a binding to certain CPUs, which the

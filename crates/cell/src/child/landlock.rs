@@ -1,21 +1,21 @@
 //! Applying Landlock's rules (landlock(7)).
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
-    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, open, openat2};
 use nix::sys::stat::Mode;
 
-use super::fail::{Call, Fail, Site};
+use super::fail::{At as _, Call, Fail, Site};
 use super::mounts;
 use super::report::Reporter;
 use crate::plan::{Access, LandlockPlan, Plan};
-use crate::spec::TcpRule;
+use crate::spec::PortRule;
 use record::error::Step;
 
 /// Confines init, and with it the program. Every right is a hard requirement, so the
@@ -29,7 +29,7 @@ pub(super) fn restrict(plan: &Plan, report: &Reporter<'_>) -> Result<(), Fail> {
     if super::is_left_out("landlock") {
         return Ok(());
     }
-    enforce(build(rules, site)?, site)
+    enforce(rules, build(rules, site)?, site)
 }
 
 /// Confines the init of a copy, and returns the ruleset that its program is to apply to
@@ -40,32 +40,25 @@ pub(super) fn restrict_apart(plan: &Plan, report: &Reporter<'_>) -> Result<Optio
         return Ok(None);
     };
     let site = report.enter(Step::Landlock);
-    let theirs: Option<OwnedFd> = build(rules, site)?.into();
-    let theirs = theirs.ok_or_else(|| site.failed(Call::Landlock, Errno::EOPNOTSUPP))?;
+    let theirs = build(rules, site)?;
     let own = LandlockPlan {
         scoped: false,
         ..rules.clone()
     };
-    enforce(build(&own, site)?, site)?;
+    enforce(&own, build(&own, site)?, site)?;
     Ok(Some(theirs))
 }
 
-fn build(rules: &LandlockPlan, site: Site) -> Result<RulesetCreated, Fail> {
+fn build(rules: &LandlockPlan, site: Site) -> Result<OwnedFd, Fail> {
     let failed = |e: RulesetError| site.failed(Call::Landlock, errno_of(&e));
     let ruleset = create(rules).map_err(failed)?;
     let ruleset = add_paths(ruleset, rules, site)?;
-    add_ports(ruleset, rules).map_err(failed)
+    let ruleset: Option<OwnedFd> = add_ports(ruleset, rules).map_err(failed)?.into();
+    ruleset.ok_or_else(|| site.failed(Call::Landlock, Errno::EOPNOTSUPP))
 }
 
-fn enforce(ruleset: RulesetCreated, site: Site) -> Result<(), Fail> {
-    let status = ruleset
-        .no_new_privs(false)
-        .restrict_self()
-        .map_err(|e| site.failed(Call::Landlock, errno_of(&e)))?;
-    match status.ruleset {
-        RulesetStatus::FullyEnforced => Ok(()),
-        _ => Err(site.failed(Call::Landlock, Errno::EOPNOTSUPP)),
-    }
+fn enforce(rules: &LandlockPlan, ruleset: OwnedFd, site: Site) -> Result<(), Fail> {
+    sys::landlock::restrict_self(ruleset.as_fd(), rules.flags()).at(site, Call::Landlock)
 }
 
 /// Shows that Landlock denies something that no rule allows, if the plan has that. No file of
@@ -89,8 +82,8 @@ fn create(rules: &LandlockPlan) -> Result<RulesetCreated, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(abi))?;
-    if rules.tcp.is_some() {
-        ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
+    for (_, [connect, bind]) in ports(rules) {
+        ruleset = ruleset.handle_access(connect | bind)?;
     }
     if rules.scoped {
         ruleset = ruleset.scope(Scope::from_all(abi))?;
@@ -130,18 +123,30 @@ pub(super) fn place(path: &Path) -> Result<OwnedFd, Errno> {
     )
 }
 
+/// The rules for ports, each with its protocol's rights to connect and to bind.
+fn ports(rules: &LandlockPlan) -> impl Iterator<Item = (&PortRule, [AccessNet; 2])> {
+    let tcp = (&rules.tcp, [AccessNet::ConnectTcp, AccessNet::BindTcp]);
+    let udp = (&rules.udp, [AccessNet::ConnectSendUdp, AccessNet::BindUdp]);
+    let all = [tcp, udp].into_iter();
+    all.filter_map(|(rule, rights)| Some((rule.as_ref()?, rights)))
+}
+
 fn add_ports(
     mut ruleset: RulesetCreated,
     rules: &LandlockPlan,
 ) -> Result<RulesetCreated, RulesetError> {
-    let Some(TcpRule::Ports { connect, bind }) = &rules.tcp else {
-        return Ok(ruleset);
-    };
-    for port in connect {
-        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
-    }
-    for port in bind {
-        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
+    for (rule, [may_connect, may_bind]) in ports(rules) {
+        let PortRule::Ports { connect, bind } = rule else {
+            continue;
+        };
+        for port in connect {
+            ruleset = ruleset.add_rule(NetPort::new(*port, may_connect))?;
+        }
+        // A socket that sends a datagram gets a port that the kernel chooses.
+        let sends = may_bind == AccessNet::BindUdp && !connect.is_empty();
+        for port in bind.iter().chain(sends.then_some(&0)) {
+            ruleset = ruleset.add_rule(NetPort::new(*port, may_bind))?;
+        }
     }
     Ok(ruleset)
 }

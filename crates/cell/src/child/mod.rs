@@ -210,7 +210,7 @@ fn set_up<'a>(
     identity::become_inner_user(plan, cell.role, report)?;
     stdio::reopen(streams, report)?;
     tether::die_with_supervisor(report)?;
-    confine::forbid_nested_userns(plan, report)?;
+    confine::limit_user_namespace(plan, report)?;
     let root = mounts::build(plan, sources, &content.certificates, report)?;
     let mut scratch = Vec::new();
     if let Some(root) = &root {

@@ -15,7 +15,7 @@ use super::Prepared;
 use super::fail::{At, Call, Fail, Site};
 use super::report::Reporter;
 use crate::drivers::CHANNEL_FD;
-use crate::plan::{Plan, Program};
+use crate::plan::{LandlockPlan, Plan, Program};
 use record::bytes::RawText;
 use record::error::Step;
 
@@ -101,7 +101,8 @@ fn become_program(
         let _ = sys::process::fix_layout();
     }
     if let Some(ruleset) = start.ruleset {
-        sys::landlock::restrict_self(ruleset.as_fd())
+        let flags = cell.plan.landlock.iter().flat_map(LandlockPlan::flags);
+        sys::landlock::restrict_self(ruleset.as_fd(), flags)
             .at(Site::new(Step::Landlock), Call::Landlock)?;
     }
     report.enter(Step::Seccomp);

@@ -4,11 +4,12 @@ use crate::carry::Refusal;
 use crate::child::Filter;
 use crate::hints::{self, Facts};
 use crate::plan::seccomp::{Unheld, precompiled};
-use crate::plan::{Access, LandlockPlan, LandlockRule};
+use crate::plan::{Access, LandlockPlan, LandlockRule, TCP_ABI, UDP_ABI};
 use crate::probe::{DeniedCall, HostFacts};
 use crate::run::{Resolved, instructions};
-use crate::spec::TcpRule;
+use crate::spec::PortRule;
 use record::error::{Result, SetupError, Step};
+use sys::landlock::NEWEST_ABI;
 
 use super::report::{Check, Checks};
 use super::{bare, try_until};
@@ -130,10 +131,11 @@ pub(super) fn landlock(checks: &mut Checks<'_>, resolved: Option<&Resolved>) {
 
 /// Applies everything that this ABI knows, and sees it deny what no rule allows.
 fn try_landlock(resolved: &Resolved, whole: &LandlockPlan) -> Result<()> {
-    const TCP: u32 = 4;
-    let nothing = TcpRule::Ports {
-        connect: Vec::new(),
-        bind: Vec::new(),
+    let nothing = |since: u32| {
+        (whole.abi >= since).then(|| PortRule::Ports {
+            connect: Vec::new(),
+            bind: Vec::new(),
+        })
     };
     let mut plan = bare(resolved);
     plan.landlock = Some(LandlockPlan {
@@ -141,16 +143,23 @@ fn try_landlock(resolved: &Resolved, whole: &LandlockPlan) -> Result<()> {
             path: "/dev".into(),
             access: Access::Devices,
         }],
-        tcp: (whole.abi >= TCP).then_some(nothing),
+        tcp: nothing(TCP_ABI),
+        udp: nothing(UDP_ABI),
         ..whole.clone()
     });
     try_until(&plan, None, Step::Landlock)
 }
 
-fn landlock_of(abi: u32) -> Check {
+/// By the kernel's ABI, of which cells use no more than cellblock knows.
+fn landlock_of(kernel: u32) -> Check {
+    let abi = kernel.min(NEWEST_ABI);
     let lacking: Vec<_> = LANDLOCK.iter().filter(|(since, ..)| *since > abi).collect();
     let Some((_, _, newest)) = lacking.last() else {
-        return Check::works("landlock", format!("ABI {abi}"));
+        let detail = match kernel > abi {
+            true => format!("ABI {abi}, and the kernel has ABI {kernel}"),
+            false => format!("ABI {abi}"),
+        };
+        return Check::works("landlock", detail);
     };
     let what: Vec<String> = lacking
         .iter()
@@ -200,6 +209,7 @@ mod tests {
             (5, Status::Degraded, "abstract sockets and signals (ABI 6)"),
             (6, Status::Works, "ABI 6"),
             (9, Status::Works, "ABI 9"),
+            (12, Status::Works, "ABI 11, and the kernel has ABI 12"),
         ] {
             let check = landlock_of(abi);
             assert_eq!(check.status, status, "{abi}");

@@ -110,7 +110,7 @@ fn bare(resolved: &Resolved) -> Plan {
     plan.tmpfs.clear();
     plan.files.clear();
     plan.program.cwd = "/".into();
-    plan.userns_limit = false;
+    plan.userns_limits = None;
     plan.landlock = None;
     plan.seccomp = None;
     plan

@@ -184,7 +184,7 @@ impl Trial {
             .filter(|mount| (self.mounts)(mount))
             .cloned()
             .collect();
-        plan.userns_limit = self.name == NESTING;
+        plan.userns_limits = (resolved.plan.userns_limits).filter(|_| self.name == NESTING);
         plan.egress = self.hosts.then(|| EgressPlan::new(&example()));
         plan
     }

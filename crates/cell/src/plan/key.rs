@@ -2,6 +2,7 @@
 
 use super::{
     EgressPlan, Fallback, Ids, LandlockPlan, Mount, Namespace, Plan, Rlimit, ScratchDir, Trust,
+    UsernsLimits,
 };
 use crate::spec::{CgroupChoice, Stdin, Stdio};
 
@@ -27,7 +28,7 @@ pub struct PlanKey<'a> {
     fallback: &'a Fallback,
     cpus: Option<f64>,
     strict: bool,
-    userns_limit: bool,
+    userns_limits: Option<UsernsLimits>,
     landlock: Option<&'a LandlockPlan>,
     seccomp: Option<&'a str>,
     channel: bool,
@@ -85,7 +86,7 @@ impl Plan {
             fallback: &self.fallback,
             cpus: self.limits.cpus,
             strict: self.strict,
-            userns_limit: self.userns_limit,
+            userns_limits: self.userns_limits,
             landlock: self.landlock.as_ref(),
             seccomp: self.seccomp.as_deref(),
             channel: self.program.channel,

@@ -4,15 +4,18 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 use serde::Serialize;
+use sys::landlock::{LOG_SAME_EXEC_OFF, LOG_SUBDOMAINS_OFF, NEWEST_ABI, RestrictFlag, TSYNC};
 
 use super::Plan;
 use crate::probe::HostFacts;
 use crate::rootfs::Tree;
-use crate::spec::{Layer, Spec, TcpRule, WORKSPACE};
+use crate::spec::{Layer, PortRule, Spec, WORKSPACE};
 use record::error::{Result, SetupError, Step};
 
-/// The newest ABI that cellblock knows how to use.
-const NEWEST_ABI: u32 = 9;
+/// The first ABI with rights for TCP ports (Linux 6.7).
+pub(crate) const TCP_ABI: u32 = 4;
+/// The first ABI with rights for UDP ports (Linux 7.2).
+pub(crate) const UDP_ABI: u32 = 10;
 
 /// What Landlock enforces on init and program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,8 +24,10 @@ pub(crate) struct LandlockPlan {
     pub abi: u32,
     /// What may be done beneath which path; all else is denied.
     pub rules: Vec<LandlockRule>,
-    /// TCP ports, where the ABI and the spec bound them.
-    pub tcp: Option<TcpRule>,
+    /// TCP ports, where the spec bounds them.
+    pub tcp: Option<PortRule>,
+    /// UDP ports, where the spec bounds them.
+    pub udp: Option<PortRule>,
     /// Whether abstract Unix sockets and signals stop at the cell (ABI 6).
     pub scoped: bool,
 }
@@ -37,6 +42,14 @@ pub(crate) struct Denied {
 }
 
 impl LandlockPlan {
+    /// The flags with which each process restricts itself, as far as the ABI has them: a program
+    /// could fill the host's audit log with what it is denied.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = RestrictFlag> {
+        let all = [LOG_SAME_EXEC_OFF, LOG_SUBDOMAINS_OFF, TSYNC];
+        let abi = self.abi;
+        all.into_iter().filter(move |flag| flag.since <= abi)
+    }
+
     /// Something that only these rules deny in a cell of this plan, which shows that they are in
     /// force.
     pub(crate) fn denied(&self, plan: &Plan) -> Option<Denied> {
@@ -100,14 +113,17 @@ pub(super) fn plan(spec: &Spec, host: &HostFacts, tree: &Tree) -> Result<Option<
         .min(settings.max_abi.unwrap_or(NEWEST_ABI))
         .min(NEWEST_ABI);
     check_abi(abi, host, settings.min_abi)?;
-    let wants_ports = settings.tcp != TcpRule::Any;
-    if wants_ports && abi < 4 {
-        return Err(too_old(abi, host, 4).on("landlock.tcp"));
-    }
+    // A rule that the kernel cannot apply must stop the run.
+    let ports = |rule: &PortRule, since: u32, field: &str| match rule {
+        PortRule::Any => Ok(None),
+        PortRule::Ports { .. } if abi < since => Err(too_old(abi, host, since).on(field)),
+        PortRule::Ports { .. } => Ok(Some(rule.clone())),
+    };
     Ok(Some(LandlockPlan {
         abi,
         rules: rules(spec, tree),
-        tcp: wants_ports.then(|| settings.tcp.clone()),
+        tcp: ports(&settings.tcp, TCP_ABI, "landlock.tcp")?,
+        udp: ports(&settings.udp, UDP_ABI, "landlock.udp")?,
         scoped: abi >= 6,
     }))
 }
@@ -128,7 +144,7 @@ fn too_old(abi: u32, host: &HostFacts, wanted: u32) -> SetupError {
         Step::Landlock,
         format!("landlock ABI {wanted} is asked for, and {} has ABI {abi}", host.release),
     )
-    .hint("ABI 2 came with Linux 5.19, 3 with 6.2, 4 (TCP) with 6.7, 5 with 6.10, 6 (scopes) with 6.12: boot a newer kernel or ask for less")
+    .hint("ABI 2 came with Linux 5.19, 3 with 6.2, 4 (TCP) with 6.7, 5 with 6.10, 6 (scopes) with 6.12, 10 (UDP) with 7.2: boot a newer kernel or ask for less")
 }
 
 fn rules(spec: &Spec, tree: &Tree) -> Vec<LandlockRule> {

@@ -33,7 +33,7 @@ mod trust;
 pub(crate) use egress::{EgressPlan, NAME_SERVERS};
 pub(crate) use ids::Ids;
 pub use key::PlanKey;
-pub(crate) use landlock::{Access, LandlockPlan, LandlockRule};
+pub(crate) use landlock::{Access, LandlockPlan, LandlockRule, TCP_ABI, UDP_ABI};
 pub(crate) use mounts::{Mount, MountKind, Seal, Source};
 pub(crate) use program::{Program, Request as ProgramRequest};
 pub(crate) use rlimits::Rlimit;
@@ -78,8 +78,8 @@ pub struct Plan {
     pub(crate) rlimits: Vec<Rlimit>,
     /// Limits set only where no cgroup holds them.
     pub(crate) fallback: Fallback,
-    /// Whether nested user namespaces get a limit of zero.
-    pub(crate) userns_limit: bool,
+    /// Limits of the cell's user namespace; `None` when given up.
+    pub(crate) userns_limits: Option<UsernsLimits>,
     /// Landlock rules; `None` when given up.
     pub(crate) landlock: Option<LandlockPlan>,
     /// The seccomp policy; `None` when given up.
@@ -129,6 +129,16 @@ impl Namespace {
             Self::Cgroup => "cgroup",
         }
     }
+}
+
+/// Limits of the user namespace (user_namespaces(7)), for all that is in it together. It allows no
+/// user namespaces inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct UsernsLimits {
+    /// inotify(7) instances.
+    pub inotify_instances: u64,
+    /// inotify(7) watches.
+    pub inotify_watches: u64,
 }
 
 /// Mechanisms for limits that no cgroup holds.
@@ -228,10 +238,13 @@ impl Plan {
             files: spec.files.clone(),
             files_from: spec.files_from.clone(),
             cgroup: spec.cgroup.clone(),
-            rlimits: rlimits::plan(&spec.limits),
+            rlimits: rlimits::plan(&spec.limits, &spec.user_limits),
             fallback: Fallback::of(&spec.limits),
             limits: spec.limits.clone(),
-            userns_limit: !spec.without.contains(&Layer::UsernsLimit),
+            userns_limits: (!spec.without.contains(&Layer::UsernsLimit)).then(|| UsernsLimits {
+                inotify_instances: spec.user_limits.inotify_instances,
+                inotify_watches: spec.user_limits.inotify_watches,
+            }),
             landlock: landlock::plan(spec, host, tree)?,
             seccomp: seccomp_policy(spec),
             descriptors: spec.descriptors.clone(),

@@ -3,7 +3,7 @@
 use nix::sys::resource::Resource;
 use serde::{Serialize, Serializer};
 
-use crate::spec::{Bytes, Limits};
+use crate::spec::{Bytes, Limits, UserLimits};
 
 /// One resource limit (setrlimit(2)), in the resource's own unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,19 +47,11 @@ fn by_name<S: Serializer>(resource: &Resource, serializer: S) -> Result<S::Ok, S
 /// With 0, the kernel still runs the host's core handler where `core_pattern`
 /// names one; 1 alone means none at all (core(5)).
 const CORE: u64 = 1;
-/// Queued real-time signals and POSIX timers. The kernel counts them against the
-/// caller as well, whose own limit is several thousand.
-const SIGPENDING: u64 = 256;
-/// One queue of the default size. Counted against the caller as well, who has
-/// room for about ten by default.
-const MSGQUEUE: u64 = 128 << 10;
-/// What libraries lock for keys; it was the kernel's default for long.
-const MEMLOCK: u64 = 64 << 10;
 /// The usual default, whatever the caller's is.
 const STACK: u64 = Bytes::MIB * 8;
 
 /// The limits of every process in the cell.
-pub(super) fn plan(limits: &Limits) -> Vec<Rlimit> {
+pub(super) fn plan(limits: &Limits, share: &UserLimits) -> Vec<Rlimit> {
     let asked = [
         // One second above: the supervisor's own count, which covers all
         // processes, is meant to bind first.
@@ -78,11 +70,11 @@ pub(super) fn plan(limits: &Limits) -> Vec<Rlimit> {
     ];
     let fixed = [
         (Resource::RLIMIT_CORE, CORE),
-        (Resource::RLIMIT_MEMLOCK, MEMLOCK),
-        (Resource::RLIMIT_MSGQUEUE, MSGQUEUE),
+        (Resource::RLIMIT_MEMLOCK, share.locked_memory),
+        (Resource::RLIMIT_MSGQUEUE, share.message_queues),
         (Resource::RLIMIT_NICE, 0),
         (Resource::RLIMIT_RTPRIO, 0),
-        (Resource::RLIMIT_SIGPENDING, SIGPENDING),
+        (Resource::RLIMIT_SIGPENDING, share.pending_signals),
     ];
     let all = fixed.into_iter().chain(asked.into_iter().flatten());
     all.map(|(resource, value)| Rlimit::fixed(resource, value))

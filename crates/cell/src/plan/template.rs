@@ -36,7 +36,7 @@ impl Plan {
         plan.egress = None;
         plan.rlimits = Vec::new();
         plan.fallback = Fallback::default();
-        plan.userns_limit = false;
+        plan.userns_limits = None;
         plan.landlock = None;
         plan.seccomp = None;
         plan.watch.stdio = Stdio::Capture;

@@ -4,7 +4,7 @@ use broker::NameChecks;
 use nix::sys::resource::getrlimit;
 
 use super::FilterPolicy;
-use crate::plan::{Fallback, MountKind, Plan, Rlimit};
+use crate::plan::{Fallback, LandlockPlan, MountKind, Plan, Rlimit};
 use crate::spec::{Network, Spec, Stdio};
 use record::{CgroupRecord, IdRecord, Isolation, PlaceRecord, RlimitRecord};
 
@@ -19,10 +19,14 @@ pub(super) fn isolation(
     places: Vec<PlaceRecord>,
 ) -> Isolation {
     let mut nested = Vec::new();
-    nested.extend(plan.userns_limit.then(|| "limit".to_owned()));
+    nested.extend(plan.userns_limits.map(|_| "limit".to_owned()));
     nested.extend(filter.map(|_| "seccomp".to_owned()));
     let landlock_scopes = plan.landlock.as_ref().map_or_else(Vec::new, |rules| {
-        landlock_scopes(rules.abi, rules.tcp.is_some(), rules.scoped)
+        landlock_scopes(
+            rules.abi,
+            [rules.tcp.is_some(), rules.udp.is_some()],
+            rules.scoped,
+        )
     });
     let is_unchecked = matches!(
         &plan.network,
@@ -46,12 +50,18 @@ pub(super) fn isolation(
         no_new_privs: true,
         landlock_abi: plan.landlock.as_ref().map(|rules| rules.abi),
         landlock_scopes,
+        landlock_flags: (plan.landlock.iter())
+            .flat_map(LandlockPlan::flags)
+            .map(|flag| flag.name.to_owned())
+            .collect(),
         seccomp: filter.map(|policy| policy.compiled().identity()),
         rlimits: (plan.rlimits.iter().copied())
             .chain(fallback.rlimits())
             .map(rlimit)
             .collect(),
         nested_userns: nested,
+        inotify_instances: plan.userns_limits.map(|limits| limits.inotify_instances),
+        inotify_watches: plan.userns_limits.map(|limits| limits.inotify_watches),
         network: match &plan.network {
             Network::None => "none",
             Network::Hosts(_) => "hosts",
@@ -77,10 +87,11 @@ pub(super) fn isolation(
 }
 
 /// What rulesets of this ABI hold; `fs` is always among it.
-pub(super) fn landlock_scopes(abi: u32, tcp: bool, scoped: bool) -> Vec<String> {
+pub(super) fn landlock_scopes(abi: u32, [tcp, udp]: [bool; 2], scoped: bool) -> Vec<String> {
     let all = [
         ("fs", true),
         ("tcp", tcp),
+        ("udp", udp),
         ("ioctl_dev", abi >= 5),
         ("abstract_unix_socket", scoped),
         ("signal", scoped),

@@ -66,7 +66,9 @@ fn broker(ready: Ready) -> BrokerRecord {
     let abi = (ready.landlock_abi > 0).then_some(ready.landlock_abi);
     BrokerRecord {
         landlock_abi: abi,
-        landlock_scopes: abi.map_or_else(Vec::new, |abi| landlock_scopes(abi, abi >= 4, abi >= 6)),
+        landlock_scopes: abi.map_or_else(Vec::new, |abi| {
+            landlock_scopes(abi, [abi >= 4, false], abi >= 6)
+        }),
         seccomp: ready.seccomp,
         memory_bytes: ready.memory_bytes,
         descriptors: ready.descriptors,

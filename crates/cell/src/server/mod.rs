@@ -31,7 +31,7 @@ pub use spawner::Spawner;
 
 use std::path::PathBuf;
 
-use crate::spec::{self, Ask, Mode, Partial, RemoteRequest, Spec, Stdio};
+use crate::spec::{self, Ask, Mode, Partial, RemoteRequest, Spec, Stdio, UserLimits};
 use record::bytes::RawText;
 use record::error::Result;
 
@@ -46,6 +46,9 @@ pub struct Base {
     pub cwd: PathBuf,
     /// The modules that its template of Python loads.
     pub preload: Vec<String>,
+    /// The share that each of its cells has of what the kernel counts per user; that of a single
+    /// run when there is none.
+    pub share: Option<UserLimits>,
 }
 
 impl Base {
@@ -79,6 +82,7 @@ impl Base {
         let flags = self.flags.clone();
         let mut spec = spec::load_for(&ask, self.spec.as_deref(), request, flags)?;
         spec.lasting = lasts;
+        spec.user_limits = self.share.unwrap_or(spec.user_limits);
         if has_processes_only {
             spec.command = spec::Command::Exec { argv: Vec::new() };
         }

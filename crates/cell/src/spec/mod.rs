@@ -22,6 +22,7 @@ pub use request::{RemoteFile, RemoteRequest, Trust};
 pub use resolve::{Ask, Mode};
 pub use secret::{SecretHeader, SecretSource};
 pub use units::Bytes;
+pub use user_limits::UserLimits;
 
 use record::bytes::RawText;
 
@@ -35,14 +36,15 @@ pub mod network;
 mod node;
 pub mod partial;
 pub mod places;
+pub mod ports;
 pub mod profiles;
 pub mod quantity;
 pub mod read;
 mod request;
 pub mod resolve;
 mod secret;
-pub mod tcp;
 pub mod units;
+mod user_limits;
 mod validate;
 
 /// Where a cell's working files live inside it.
@@ -92,6 +94,9 @@ pub struct Spec {
     /// Whether its interpreter is to serve several executions.
     #[serde(skip)]
     pub lasting: bool,
+    /// Its share of what the kernel counts per user.
+    #[serde(skip)]
+    pub user_limits: UserLimits,
     /// The policy profile that the rest started from, by name or path.
     pub profile: String,
     /// The directory tree that the cell sees.
@@ -390,18 +395,21 @@ pub struct LandlockSpec {
     /// Whether files below writable places may be executed.
     pub exec_writable: bool,
     /// TCP ports that the program may use.
-    pub tcp: TcpRule,
+    pub tcp: PortRule,
+    /// UDP ports that the program may use.
+    pub udp: PortRule,
 }
 
-/// TCP ports under Landlock (ABI 4, Linux 6.7).
+/// Ports of a protocol under Landlock: TCP's from ABI 4 on (Linux 6.7), UDP's from ABI 10 on
+/// (Linux 7.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum TcpRule {
-    /// Landlock does not handle TCP; the network namespace bounds it.
+pub enum PortRule {
+    /// Landlock does not handle the protocol; the network namespace bounds it.
     Any,
-    /// Only these ports; empty lists deny all TCP, loopback too.
+    /// Only these ports; empty lists deny all, loopback too.
     Ports {
-        /// Ports that may be connected to.
+        /// Ports that may be connected to, or that datagrams may be sent to.
         connect: Vec<u16>,
         /// Ports that may be bound.
         bind: Vec<u16>,

@@ -12,8 +12,8 @@ use super::devices::Device;
 pub use super::limits::{PartialLimits, PartialTmpfs};
 use super::network::PartialNetwork;
 pub use super::places::{PartialPlace, PlaceKind};
+use super::ports::PartialPorts;
 use super::quantity::Bound;
-use super::tcp::PartialTcp;
 use super::units::Bytes;
 use super::{Layer, ProcChoice, WORKSPACE};
 use record::bytes::RawText;
@@ -202,7 +202,11 @@ pub struct PartialLandlock {
     /// `connect` and `bind`, of which an empty one denies all. A table needs
     /// Landlock ABI 4 (Linux 6.7).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tcp: Option<PartialTcp>,
+    pub tcp: Option<PartialPorts>,
+    /// UDP ports that the program may use, as for `tcp`. A table needs Landlock ABI 10
+    /// (Linux 7.2). A program that may send gets answers, at ports that the kernel chooses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp: Option<PartialPorts>,
 }
 
 /// A host path to show inside.
@@ -406,10 +410,8 @@ impl Partial {
 impl PartialLandlock {
     fn merge(mut self, later: Self) -> Self {
         later_wins!(self, later: min_abi, max_abi, exec_writable);
-        self.tcp = match (self.tcp, later.tcp) {
-            (Some(earlier), Some(later)) => Some(earlier.merge(later)),
-            (earlier, later) => later.or(earlier),
-        };
+        self.tcp = PartialPorts::merge(self.tcp, later.tcp);
+        self.udp = PartialPorts::merge(self.udp, later.udp);
         self
     }
 }

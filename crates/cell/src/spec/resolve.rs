@@ -10,8 +10,8 @@ use super::partial::{CodeFrom, GivenContent, Partial, PartialBind, PartialFile, 
 use super::request::{Trust, overreach};
 use super::validate::{Fault, clashes, faults};
 use super::{
-    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Layer, Overlay,
-    ReadOnlyFile, RootfsRef, Spec, Stdin, Stdio, TcpRule,
+    Bind, CgroupChoice, Command, FileSource, FilesFrom, InputFile, LandlockSpec, Overlay, PortRule,
+    ReadOnlyFile, RootfsRef, Spec, Stdin, Stdio, UserLimits,
 };
 use crate::drivers::Driver;
 use record::bytes::decode_base64;
@@ -254,7 +254,8 @@ fn code_name(file: Option<&Path>, language: &Driver) -> String {
 /// Every field of the spec; one that no layer sets is an error.
 fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -> Result<Spec> {
     let landlock = merged.landlock;
-    let tcp = TcpRule::from(need(landlock.tcp, "landlock.tcp")?);
+    let tcp = PortRule::from(need(landlock.tcp, "landlock.tcp")?);
+    let udp = PortRule::from(need(landlock.udp, "landlock.udp")?);
     let min_abi = need(landlock.min_abi, "landlock.min_abi")?;
     let files_from = merged.files_from.map(|path| match is_stdin(&path) {
         true => FilesFrom::Stdin,
@@ -266,6 +267,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
     Ok(Spec {
         command,
         lasting: false,
+        user_limits: UserLimits::OF_A_CELL,
         profile,
         rootfs: rootfs(&need(merged.rootfs, "rootfs")?, ask.cwd),
         store: merged.store,
@@ -305,16 +307,11 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         cgroup: cgroup(&need(merged.cgroup, "cgroup")?, ask.cwd),
         strict: need(merged.strict, "strict")?,
         landlock: LandlockSpec {
-            min_abi: match tcp {
-                // A rule that the kernel cannot apply must stop the run.
-                TcpRule::Ports { .. } if !merged.without.contains(&Layer::Landlock) => {
-                    min_abi.max(TCP_ABI)
-                }
-                _ => min_abi,
-            },
+            min_abi,
             max_abi: landlock.max_abi,
             exec_writable: need(landlock.exec_writable, "landlock.exec_writable")?,
             tcp,
+            udp,
         },
         stdin: match (merged.stdin, merged.code_from, &files_from) {
             (Some(text), ..) => Stdin::Inline(text),
@@ -329,9 +326,6 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
         stdio: ask.stdio,
     })
 }
-
-/// The Landlock ABI that knows TCP (Linux 6.7).
-const TCP_ABI: u32 = 4;
 
 pub(super) fn need<T>(value: Option<T>, field: &str) -> Result<T> {
     value.ok_or_else(|| SetupError::new(Step::Spec, "no profile sets this field").on(field))

@@ -9,8 +9,8 @@ use super::WORKSPACE;
 use super::network::PartialNetwork;
 use super::partial::{Partial, PartialBind, PartialFile, PartialOverlay, PartialPlace};
 use super::places::{MOST_TMPFS, PlaceKind, own_path};
+use super::ports::PartialPorts;
 use super::read::quoted_key;
-use super::tcp::PartialTcp;
 use super::units::Bytes;
 use record::bytes::{RawText, decode_base64};
 
@@ -163,11 +163,14 @@ impl Found {
         if let Some(abi) = landlock.min_abi.filter(|abi| !(1..=1000).contains(abi)) {
             self.push("landlock.min_abi", format!("is {abi}, but wants 1 to 1000"));
         }
-        if let Some(PartialTcp::Ports(ports)) = &landlock.tcp {
+        for (protocol, ports) in [("tcp", &landlock.tcp), ("udp", &landlock.udp)] {
+            let Some(PartialPorts::Ports(ports)) = ports else {
+                continue;
+            };
             for (field, ports) in [("connect", &ports.connect), ("bind", &ports.bind)] {
                 if ports.as_ref().is_some_and(|ports| ports.contains(&0)) {
                     self.push(
-                        format!("landlock.tcp.{field}"),
+                        format!("landlock.{protocol}.{field}"),
                         "holds port 0, but wants ports from 1 to 65535",
                     );
                 }

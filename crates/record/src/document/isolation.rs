@@ -18,8 +18,14 @@ pub struct Isolation {
     pub no_new_privs: bool,
     /// The Landlock ABI in force; null when Landlock was given up.
     pub landlock_abi: Option<u32>,
-    /// What Landlock restricts: `fs`, `tcp`, `ioctl_dev`, `abstract_unix_socket`, `signal`.
+    /// What Landlock restricts: `fs`, `tcp`, `udp`, `ioctl_dev`, `abstract_unix_socket`,
+    /// `signal`.
     pub landlock_scopes: Vec<String>,
+    /// How the program was restricted (landlock_restrict_self(2)): `log_same_exec_off` and
+    /// `log_subdomains_off` keep its denials out of the host's audit log (ABI 7), `tsync` holds
+    /// all threads (ABI 8).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub landlock_flags: Vec<String>,
     /// The system call policy and its digest, `name@sha256:…`; null when given up.
     pub seccomp: Option<String>,
     /// Resource limits of each process (setrlimit(2)).
@@ -27,6 +33,13 @@ pub struct Isolation {
     pub rlimits: Vec<RlimitRecord>,
     /// How nested user namespaces are prevented: `limit`, `seccomp`.
     pub nested_userns: Vec<String>,
+    /// inotify(7) instances that all processes together can have; absent when the limits of the
+    /// user namespace were given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inotify_instances: Option<u64>,
+    /// inotify(7) watches that all processes together can have; absent when given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inotify_watches: Option<u64>,
     /// The network: `none`, `hosts` (those that were allowed by name) or `host`.
     pub network: String,
     /// `/proc`: `machine` for the cell's processes, memory and CPUs,

@@ -270,6 +270,10 @@ fn values_that_are_not_allowed() {
             "landlock.tcp.bind: holds port 0, but wants ports from 1 to 65535",
         ),
         (
+            "landlock.udp.bind = [0]",
+            "landlock.udp.bind: holds port 0, but wants ports from 1 to 65535",
+        ),
+        (
             "env.\"A=B\" = \"x\"",
             "env.\"A=B\": has a name that is empty or holds `=` or NUL, which no environment can",
         ),
@@ -428,6 +432,7 @@ fn from_the_command_line_the_flag_is_named() {
         ("limits.tmp.size = 1", "--tmp-size"),
         ("limits.cpu_time = 0.0001", "--cpu-time"),
         ("landlock.tcp.bind = [0]", "--tcp-bind"),
+        ("landlock.udp.bind = [0]", "--udp-bind"),
         ("binds = [{ source = \"/proc\" }]", "--ro or --rw"),
         ("env.\"A=B\" = \"x\"", "--env"),
         ("cgroup = \"x\"", "--cgroup"),

@@ -12,7 +12,7 @@ use super::super::quantity::Bound;
 use super::super::read::{Format, parse};
 use super::super::resolve::{Mode, Origin, resolve};
 use super::super::{
-    Bytes, CgroupChoice, Command, FileSource, Layer, Network, Partial, RootfsRef, Stdin, TcpRule,
+    Bytes, CgroupChoice, Command, FileSource, Network, Partial, PortRule, RootfsRef, Stdin,
 };
 use super::{ask, resolved, shown};
 use crate::drivers::TABLE;
@@ -52,7 +52,7 @@ fn strict_leaves_no_tcp_no_execution_and_no_fallbacks() {
     assert!(spec.strict);
     assert_eq!(spec.network, Network::None);
     assert!(!spec.landlock.exec_writable);
-    let nothing = TcpRule::Ports {
+    let nothing = PortRule::Ports {
         connect: vec![],
         bind: vec![],
     };
@@ -118,7 +118,7 @@ fn a_request_is_resolved_field_by_field() {
            { path = \"c\", text = \"x\" },
            { path = \"d\", base64 = \"/w==\" },
          ]
-         landlock = { tcp = { connect = [443] } }",
+         landlock = { tcp = { connect = [443] }, udp = { bind = [53] } }",
     );
     let spec = resolved(partial, Origin::Flags).unwrap();
     assert_eq!(spec.rootfs, RootfsRef::Dir("/home/u/./root".into()));
@@ -148,23 +148,18 @@ fn a_request_is_resolved_field_by_field() {
     assert_eq!(files, wanted);
     assert_eq!(
         spec.landlock.tcp,
-        TcpRule::Ports {
+        PortRule::Ports {
             connect: vec![443],
             bind: vec![]
         }
     );
     assert_eq!(
-        spec.landlock.min_abi, 4,
-        "a rule that no older kernel applies"
+        spec.landlock.udp,
+        PortRule::Ports {
+            connect: vec![],
+            bind: vec![53]
+        }
     );
-}
-
-#[test]
-fn without_landlock_its_rules_ask_for_no_kernel() {
-    let partial = toml("without = [\"landlock\"]\nlandlock.tcp.bind = []");
-    let spec = resolved(partial, Origin::Flags).unwrap();
-    assert!(spec.without.contains(&Layer::Landlock));
-    assert_eq!(spec.landlock.min_abi, 1);
 }
 
 #[test]
@@ -250,7 +245,7 @@ fn a_request_for_the_other_command_says_so() {
 
 #[test]
 fn what_no_profile_sets_is_named() {
-    let partial = toml("argv = [\"x\"]\nlandlock.tcp = \"any\"");
+    let partial = toml("argv = [\"x\"]\nlandlock = { tcp = \"any\", udp = \"any\" }");
     let layers = vec![super::SpecLayer {
         origin: Origin::Flags,
         partial,

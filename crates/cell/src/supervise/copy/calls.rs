@@ -13,7 +13,7 @@ use nix::fcntl::OFlag;
 
 use crate::child::Filter;
 use crate::drivers::template::{Argument, Call, CopyRequest};
-use crate::plan::Plan;
+use crate::plan::{LandlockPlan, Plan};
 use record::error::Step;
 use sys::process::{LOCKED_SECUREBITS, last_capability};
 
@@ -103,7 +103,9 @@ impl Calls {
         self.add(Step::Capabilities, libc::SYS_capset, sets);
         self.prctl(Step::NoNewPrivs, libc::PR_SET_NO_NEW_PRIVS, 1, 0);
         if let Some(place) = places.ruleset {
-            let rules = [Descriptor(place), Number(0)];
+            let flags = plan.landlock.iter().flat_map(LandlockPlan::flags);
+            let flags = flags.fold(0, |bits, flag| bits | flag.bit);
+            let rules = [Descriptor(place), Number(flags.into())];
             self.add(Step::Landlock, libc::SYS_landlock_restrict_self, rules);
             self.prove_landlock(plan);
         }

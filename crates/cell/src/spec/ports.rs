@@ -1,4 +1,4 @@
-//! TCP ports as files and flags give them.
+//! Ports of a protocol as files and flags give them.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::TcpRule;
+use super::PortRule;
 
 /// `"any"`, or lists of ports. A list that is not given keeps the one of the
 /// layer below, and denies all where that has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PartialTcp {
-    /// Landlock leaves TCP alone.
+pub enum PartialPorts {
+    /// Landlock leaves the protocol alone.
     Any,
     /// Only these ports.
     #[serde(untagged)]
-    Ports(TcpPorts),
+    Ports(PortLists),
 }
 
 /// Ports that the program may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct TcpPorts {
-    /// Ports that may be connected to.
+pub struct PortLists {
+    /// Ports that may be connected to, or that datagrams may be sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect: Option<Vec<u16>>,
     /// Ports that may be bound.
@@ -33,23 +33,25 @@ pub struct TcpPorts {
     pub bind: Option<Vec<u16>>,
 }
 
-impl PartialTcp {
-    pub(crate) fn merge(self, later: Self) -> Self {
-        match (self, later) {
-            (Self::Ports(earlier), Self::Ports(later)) => Self::Ports(TcpPorts {
-                connect: later.connect.or(earlier.connect),
-                bind: later.bind.or(earlier.bind),
-            }),
-            (_, later) => later,
+impl PartialPorts {
+    pub(crate) fn merge(earlier: Option<Self>, later: Option<Self>) -> Option<Self> {
+        match (earlier, later) {
+            (Some(Self::Ports(earlier)), Some(Self::Ports(later))) => {
+                Some(Self::Ports(PortLists {
+                    connect: later.connect.or(earlier.connect),
+                    bind: later.bind.or(earlier.bind),
+                }))
+            }
+            (earlier, later) => later.or(earlier),
         }
     }
 }
 
-impl From<PartialTcp> for TcpRule {
-    fn from(tcp: PartialTcp) -> Self {
+impl From<PartialPorts> for PortRule {
+    fn from(tcp: PartialPorts) -> Self {
         match tcp {
-            PartialTcp::Any => Self::Any,
-            PartialTcp::Ports(ports) => Self::Ports {
+            PartialPorts::Any => Self::Any,
+            PartialPorts::Ports(ports) => Self::Ports {
                 connect: ports.connect.unwrap_or_default(),
                 bind: ports.bind.unwrap_or_default(),
             },
@@ -57,40 +59,40 @@ impl From<PartialTcp> for TcpRule {
     }
 }
 
-impl<'de> Deserialize<'de> for PartialTcp {
+impl<'de> Deserialize<'de> for PartialPorts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TcpVisitor)
+        deserializer.deserialize_any(PortsVisitor)
     }
 }
 
-struct TcpVisitor;
+struct PortsVisitor;
 
-impl<'de> Visitor<'de> for TcpVisitor {
-    type Value = PartialTcp;
+impl<'de> Visitor<'de> for PortsVisitor {
+    type Value = PartialPorts;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"any\", or a table with lists of ports, {connect = […], bind = […]}")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<PartialTcp, E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<PartialPorts, E> {
         match text {
-            "any" => Ok(PartialTcp::Any),
+            "any" => Ok(PartialPorts::Any),
             _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &self)),
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PartialTcp, A::Error> {
-        TcpPorts::deserialize(MapAccessDeserializer::new(map)).map(PartialTcp::Ports)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PartialPorts, A::Error> {
+        PortLists::deserialize(MapAccessDeserializer::new(map)).map(PartialPorts::Ports)
     }
 }
 
-impl JsonSchema for PartialTcp {
+impl JsonSchema for PartialPorts {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        "PartialTcp".into()
+        "PartialPorts".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let ports = generator.subschema_for::<TcpPorts>();
+        let ports = generator.subschema_for::<PortLists>();
         json_schema!({ "anyOf": [{ "const": "any" }, ports] })
     }
 }
