@@ -27,3 +27,4 @@ mod signals;
 #[path = "../support/skip.rs"]
 mod skip;
 mod tokens;
+mod waiting;

@@ -18,13 +18,15 @@ pub use limits::{Limits, PartialLimits, TmpfsLimit};
 pub use load::{load, load_for, read_descriptors};
 pub use partial::Partial;
 pub use places::{Place, Placed};
-pub use request::{RemoteFile, RemoteRequest, Trust};
+pub use request::{RemoteFile, RemoteRequest, Trust, UnreadRequest};
 pub use resolve::{Ask, Mode};
 pub use secret::{SecretHeader, SecretSource};
 pub use units::Bytes;
+pub use unread::Unread;
 
 use record::bytes::RawText;
 
+pub mod counted;
 pub mod descriptors;
 pub mod devices;
 pub(crate) mod language;
@@ -43,6 +45,7 @@ pub mod resolve;
 mod secret;
 pub mod tcp;
 pub mod units;
+pub mod unread;
 mod validate;
 
 /// Where a cell's working files live inside it.
