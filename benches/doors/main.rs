@@ -16,6 +16,9 @@
 //! The ratio of the rates needs a quiet machine: where the scheduler groups processes by session,
 //! each cell is a group of its own, but all bare interpreters are in one.
 //!
+//! `hostile` times an honest client's runs beside `--clients` clients of another token, which send
+//! what takes the most memory and time.
+//!
 //! `many` measures the serving process with many sandboxes, and with many open connections.
 //!
 //! Started as root, the harness measures servers of a plain user. `CELLBLOCK` names another
@@ -31,6 +34,7 @@ use clap::Parser;
 #[path = "../common/bare.rs"]
 mod bare;
 mod client;
+mod hostile;
 mod load;
 #[path = "../common/machine.rs"]
 mod machine;
@@ -69,7 +73,7 @@ struct Args {
     /// Milliseconds of rest between two rows, in which servers refill.
     #[arg(long, default_value_t = 30)]
     rest: u64,
-    /// Callers at once in `sustained`.
+    /// Callers at once in `sustained` and `hostile`.
     #[arg(long, default_value_t = 64)]
     clients: usize,
     /// Seconds of `sustained`, half of them for the server; 0 leaves it out.
@@ -88,7 +92,7 @@ struct Args {
     /// Open connections at once in `many`.
     #[arg(long, default_value_t = 2000)]
     connections: usize,
-    /// Measure only parts with this in their name (repeatable): a row, `sustained` or `many`.
+    /// Measure only parts with this in their name (repeatable): a row, `sustained`, `many` or `hostile`.
     #[arg(long)]
     row: Vec<String>,
     /// Where the results go.
@@ -133,6 +137,9 @@ fn measure(args: &Args) -> Result<()> {
     }
     if is_wanted("many") && args.sandboxes > 0 {
         results.many = Some(many::Many::measure(&scene, args)?);
+    }
+    if is_wanted("hostile") {
+        results.hostile = Some(hostile::Hostile::measure(&scene, args)?);
     }
     print!("{}", results.tables());
     results::write(&args.out, &results)

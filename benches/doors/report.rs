@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::hostile::Hostile;
 use crate::machine::Machine;
 use crate::many::Many;
 use crate::rows::Row;
@@ -18,6 +19,7 @@ pub(crate) struct Results {
     rows: Vec<Measured>,
     pub(crate) sustained: Option<Sustained>,
     pub(crate) many: Option<Many>,
+    pub(crate) hostile: Option<Hostile>,
 }
 
 /// One row. Times are in microseconds.
@@ -52,6 +54,7 @@ impl Results {
             rows: summaries.into_iter().map(measured).collect(),
             sustained: None,
             many: None,
+            hostile: None,
         }
     }
 
@@ -82,6 +85,7 @@ impl Results {
         }
         table.extend(self.sustained.iter().map(Sustained::table));
         table.extend(self.many.iter().map(Many::table));
+        table.extend(self.hostile.iter().map(Hostile::table));
         table
     }
 }

@@ -14,11 +14,22 @@ use crate::scene::Scene;
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
+    /// The token of requests to it.
+    token: Option<&'static str>,
 }
 
 impl Server {
     /// Starts it with these options, and waits until its pools are full.
     pub(crate) fn start(scene: &Scene, options: &[&str]) -> Result<Self> {
+        Self::start_for(scene, options, None)
+    }
+
+    /// The same for requests with this token.
+    pub(crate) fn start_for(
+        scene: &Scene,
+        options: &[&str],
+        token: Option<&'static str>,
+    ) -> Result<Self> {
         let mut child = scene
             .command()
             .args(["serve", "--rootfs", "host", "--http", "127.0.0.1:0"])
@@ -35,7 +46,11 @@ impl Server {
             .1
             .to_owned();
         std::thread::spawn(move || std::io::copy(&mut messages, &mut std::io::stderr()));
-        let server = Self { child, address };
+        let server = Self {
+            child,
+            address,
+            token,
+        };
         wait_until_full(|| server.request("GET /v1/status", &[], ""))?;
         Ok(server)
     }
@@ -69,6 +84,9 @@ impl Server {
             self.address,
             body.len()
         );
+        if let Some(token) = self.token {
+            request += &format!("authorization: Bearer {token}\r\n");
+        }
         for (name, value) in fields {
             request += &format!("{name}: {value}\r\n");
         }

@@ -73,6 +73,23 @@ pub struct Serve {
     /// Clients at once, where each HTTP request is one. Each user and each token has a share of them
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Server")]
     pub max_clients: usize,
+    /// Bytes of all clients that wait: unfinished lines and bodies, calls whose turn has not come,
+    /// and what no cell has taken yet. More are answered with `busy`
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256M",
+        help_heading = "Server"
+    )]
+    pub max_waiting: Bytes,
+    /// The same for each user and each token. All have room for one call of 16M in any case
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64M",
+        help_heading = "Server"
+    )]
+    pub max_waiting_each: Bytes,
     /// How long a call waits for a cell before it is answered with `busy`
     #[arg(
         long,

@@ -139,7 +139,8 @@ pub(super) fn serve(
     let store = Store::create(&std::env::temp_dir()).ok();
     settings.checkpoints = store.as_ref().map(|store| store.path().to_owned());
     // The thread of HTTP begins last: what is above may count on being alone.
-    let (connector, inside) = connections()?;
+    let hub = Hub::new(settings, uid, Instant::now());
+    let (connector, inside) = connections(&hub)?;
     let front = http.map(|http| http.start(connector)).transpose()?;
     let doors = Doors {
         stdio,
@@ -152,7 +153,7 @@ pub(super) fn serve(
         metrics: wanted.metrics.clone(),
         drain,
     };
-    let served = serve::net::serve(Hub::new(settings, uid, Instant::now()), doors, uid);
+    let served = serve::net::serve(hub, doors, uid);
     if let Some(front) = front {
         front.end();
     }
@@ -296,6 +297,8 @@ fn settings(wanted: &cli::Serve, usual: &Spec) -> Settings {
         idle_exit: wanted.idle_exit.map(long),
         max_clients: wanted.max_clients.max(1),
         parties: 1,
+        max_waiting: wanted.max_waiting.0,
+        max_waiting_each: wanted.max_waiting_each.0,
         warm: wanted.warm.iter().map(warm).collect(),
         warm_memory: wanted.warm_memory.map(|bytes| bytes.0),
         checkpoints: None,

@@ -67,8 +67,19 @@ impl Http {
 
     /// Sends a request whose answer has not been read yet.
     pub(crate) fn send(&self, verb: &str, path: &str, body: &[u8]) -> BufReader<TcpStream> {
+        self.send_of(verb, path, body, body.len())
+    }
+
+    /// The same for the beginning of a body of this length.
+    pub(crate) fn send_of(
+        &self,
+        verb: &str,
+        path: &str,
+        body: &[u8],
+        length: usize,
+    ) -> BufReader<TcpStream> {
         let mut socket = self.connect();
-        let (fields, length) = (&self.fields, body.len());
+        let fields = &self.fields;
         let head = format!("{verb} {path} HTTP/1.1\r\n{fields}content-length: {length}\r\n\r\n");
         // A server that refuses a body need not read it.
         let _ = socket.write_all(head.as_bytes());

@@ -29,3 +29,4 @@ mod skip;
 mod tenants;
 mod tokens;
 mod user_limits;
+mod waiting;

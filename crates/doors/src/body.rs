@@ -9,6 +9,8 @@ use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use serve::protocol::{Code, Failure};
 
+use crate::front::held;
+
 /// The most bytes of a body: a request of the protocol has 16 MiB.
 pub(crate) const MOST: usize = 16 << 20;
 /// The most time that a body may take.
@@ -31,10 +33,7 @@ pub(crate) async fn read(body: Body) -> Result<Bytes, Failure> {
 async fn collect(mut body: Body) -> Result<Bytes, Failure> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            let message = format!("the body cannot be read: {error}");
-            Failure::new(Code::BadRequest, message)
-        })?;
+        let frame = frame.map_err(|error| unreadable(&error))?;
         // Trailers are not looked at.
         let chunk = frame.into_data().unwrap_or_default();
         if chunk.len() > MOST - whole.len() {
@@ -44,6 +43,14 @@ async fn collect(mut body: Body) -> Result<Bytes, Failure> {
         whole.extend_from_slice(&chunk);
     }
     Ok(whole.into())
+}
+
+/// Why a body cannot be read: its client has gone, or there is no room for it.
+pub(crate) fn unreadable(error: &axum::Error) -> Failure {
+    held::failure_of(error).cloned().unwrap_or_else(|| {
+        let message = format!("the body cannot be read: {error}");
+        Failure::new(Code::BadRequest, message)
+    })
 }
 
 /// A body that is JSON.

@@ -9,6 +9,8 @@ use serve::protocol::{CallId, Code, Failure, LONGEST_LINE};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
+use crate::front::held;
+
 /// Longer lines end the connection: a record holds streams and results of bounded length.
 const LONGEST: u64 = 300 << 20;
 
@@ -99,6 +101,7 @@ impl Client {
         line.push(b'\n');
         // A server that refuses the client says so before it closes the connection.
         let _ = self.socket.get_mut().write_all(&line).await;
+        held::sent(line.len());
     }
 
     /// The next line of the protocol. Nothing is lost if this future is dropped before it is ready.

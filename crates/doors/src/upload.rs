@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
 use serve::protocol::{Code, Failure};
 
-use crate::body::PATIENCE;
+use crate::body::{self, PATIENCE};
 use crate::client::Client;
 use crate::files;
 use crate::random;
@@ -78,7 +78,8 @@ impl Chunks for Blocks {
             match frame {
                 // Trailers are ignored.
                 Some(frame) => {
-                    let data = frame.map_err(unreadable)?.into_data().unwrap_or_default();
+                    let data = frame.map_err(|error| body::unreadable(&error))?;
+                    let data = data.into_data().unwrap_or_default();
                     match &mut self.unzip {
                         Some(unzip) => unzip.give(data),
                         None => self.bytes.extend(data),
@@ -195,7 +196,7 @@ fn pending(path: &str) -> Result<PathBuf, Failure> {
 pub(crate) async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    let done = tokio::spawn(work).await;
+    let done = crate::front::held::spawn(work).await;
     done.unwrap_or_else(|error| Err(Failure::new(Code::Failed, error.to_string())))
 }
 

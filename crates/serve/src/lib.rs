@@ -15,6 +15,7 @@
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod budget;
 pub mod client;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -29,6 +30,7 @@ mod shares;
 mod skip;
 mod store;
 
+pub use budget::{Budget, ONE_CALL, Share};
 pub use hub::{Action, ClientId, Hub, LinkId, Metrics, Party};
 pub use settings::{Settings, Warm};
 pub use shares::Shares;

@@ -28,6 +28,10 @@ pub struct Settings {
     pub max_clients: usize,
     /// The most parties whose clients can connect: each has a share of these.
     pub parties: usize,
+    /// The most bytes of all parties that wait: see [`crate::Budget`].
+    pub max_waiting: u64,
+    /// The most of one party.
+    pub max_waiting_each: u64,
     /// Cells that wait for calls.
     pub warm: Vec<Warm>,
     /// The most bytes of their memory limits together.
@@ -66,6 +70,8 @@ impl Default for Settings {
             idle_exit: None,
             max_clients: 256,
             parties: 1,
+            max_waiting: 256 << 20,
+            max_waiting_each: 64 << 20,
             warm: Vec::new(),
             warm_memory: None,
             checkpoints: None,

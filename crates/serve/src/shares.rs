@@ -1,24 +1,26 @@
-//! Places that parties share.
+//! Places and bytes that parties share.
 
 use std::collections::BTreeMap;
 
 use crate::Party;
 
-/// A number of places. Half of them are divided evenly among the parties; any party can take the
-/// other half. So each party has some places that the others cannot use up.
+/// An amount that is shared. Half of it is divided evenly among the parties; any party can take of
+/// the other half. So each party has a part that the others cannot use up.
 #[derive(Debug)]
 pub struct Shares {
     most: usize,
-    /// The places of each party alone.
+    /// The part of each party alone.
     each: usize,
-    /// The places that any party can have besides.
+    /// The part that any party can take of besides.
     common: usize,
+    /// The most of one party.
+    most_each: usize,
     held: BTreeMap<Party, usize>,
 }
 
 impl Shares {
-    /// Shares `most` places among at most `parties` parties. With fewer places than parties, no
-    /// party has places of its own.
+    /// Shares `most` among at most `parties` parties. With less than one for each party, no party
+    /// has a part of its own.
     pub fn new(most: usize, parties: usize) -> Self {
         let parties = parties.max(1);
         let each = (most / parties / 2).max(usize::from(most >= parties));
@@ -26,34 +28,86 @@ impl Shares {
             most,
             each,
             common: most.saturating_sub(each.saturating_mul(parties)),
+            most_each: most,
             held: BTreeMap::new(),
         }
     }
 
-    /// Whether a party can have another place.
+    /// Shares `most` so that no party has more than `most_each`, and each has at least `least` of
+    /// its own, even where that is more than `most` together.
+    pub fn within(most: usize, parties: usize, most_each: usize, least: usize) -> Self {
+        let parties = parties.max(1);
+        let each = (most / parties / 2).clamp(least, most_each.max(least));
+        Self {
+            // More parties than that cannot connect, and what one has beyond its most must not
+            // take from the parts of others.
+            most: usize::MAX,
+            each,
+            common: most.saturating_sub(each.saturating_mul(parties)),
+            most_each: most_each.max(least),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a party can have one more.
     pub fn has_room_for(&self, party: Party) -> bool {
-        let all: usize = self.held.values().sum();
+        self.has_room(party, 1)
+    }
+
+    /// Whether a party can have this much more.
+    pub fn has_room(&self, party: Party, amount: usize) -> bool {
+        amount <= self.room(party)
+    }
+
+    /// How much more a party can have.
+    pub fn room(&self, party: Party) -> usize {
+        let own = self.held(party);
         let beyond = self
             .held
             .values()
             .map(|held| held.saturating_sub(self.each));
-        let own = self.held.get(&party).copied().unwrap_or_default();
-        all < self.most && (own < self.each || beyond.sum::<usize>() < self.common)
+        let common = self.common.saturating_sub(beyond.sum());
+        let room = self.each.saturating_sub(own).saturating_add(common);
+        room.min(self.most_each.saturating_sub(own))
+            .min(self.most.saturating_sub(self.all()))
     }
 
-    /// Gives a party a place.
+    /// The most that a party can have.
+    pub fn limit(&self) -> usize {
+        self.each.saturating_add(self.common).min(self.most_each)
+    }
+
+    /// Gives a party one more.
     pub fn take(&mut self, party: Party) {
-        *self.held.entry(party).or_default() += 1;
+        self.add(party, 1);
     }
 
-    /// Takes a place back.
+    /// Gives a party this much more.
+    pub fn add(&mut self, party: Party, amount: usize) {
+        self.set(party, self.held(party).saturating_add(amount));
+    }
+
+    /// Takes one back.
     pub fn leave(&mut self, party: Party) {
-        if let Some(held) = self.held.get_mut(&party) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(&party);
-            }
+        self.set(party, self.held(party).saturating_sub(1));
+    }
+
+    /// Notes how much a party has.
+    pub fn set(&mut self, party: Party, amount: usize) {
+        match amount {
+            0 => drop(self.held.remove(&party)),
+            _ => drop(self.held.insert(party, amount)),
         }
+    }
+
+    /// What a party has.
+    pub fn held(&self, party: Party) -> usize {
+        self.held.get(&party).copied().unwrap_or_default()
+    }
+
+    /// What all parties have together.
+    pub fn all(&self) -> usize {
+        self.held.values().sum()
     }
 }
 
@@ -89,32 +143,42 @@ mod tests {
         assert_eq!(fill(&mut many, Party::Door(0)), 3);
     }
 
+    #[test]
+    fn a_party_has_its_least_and_not_more_than_its_most() {
+        let mut shares = Shares::within(256, 2, 64, 51);
+        assert_eq!(fill(&mut shares, Party::Door(0)), 64);
+        assert!(shares.has_room(Party::Door(1), 64) && !shares.has_room(Party::Door(1), 65));
+        let mut shares = Shares::within(100, 10, 64, 20);
+        for party in (0..10).map(Party::Door) {
+            assert_eq!(fill(&mut shares, party), 20);
+        }
+    }
+
     proptest! {
         #[test]
         fn no_party_uses_up_the_places_of_another(
             most in 1..40_usize,
             parties in 1..8_u32,
-            steps in prop::collection::vec((0..8_u32, any::<bool>()), 0..200),
+            steps in prop::collection::vec((0..8_u32, 0..4_usize), 0..200),
         ) {
             let mut shares = Shares::new(most, parties as usize);
-            for (party, takes) in steps {
+            for (party, amount) in steps {
                 let party = Party::Door(party % parties);
-                match takes {
-                    true if shares.has_room_for(party) => shares.take(party),
-                    true => {}
-                    false => shares.leave(party),
+                match amount {
+                    0 => shares.leave(party),
+                    _ if shares.has_room(party, amount) => shares.add(party, amount),
+                    _ => {}
                 }
-                let all: usize = shares.held.values().sum();
-                prop_assert!(all <= most);
+                prop_assert!(shares.all() <= most);
                 for party in (0..parties).map(Party::Door) {
-                    let own = shares.held.get(&party).copied().unwrap_or_default();
-                    prop_assert!(own >= shares.each || shares.has_room_for(party));
+                    let left = shares.each.saturating_sub(shares.held(party));
+                    prop_assert!(left == 0 || shares.has_room(party, left));
                 }
             }
             for party in (0..parties).map(Party::Door) {
                 fill(&mut shares, party);
             }
-            prop_assert_eq!(shares.held.values().sum::<usize>(), most);
+            prop_assert_eq!(shares.all(), most);
         }
     }
 }

@@ -35,6 +35,8 @@ use serde_json::value::RawValue;
 
 use super::processes::ProcessOrder;
 pub use crate::context::{Layout, State};
+use crate::spec::Unread;
+use crate::spec::counted::Files;
 use record::Start;
 use record::bytes::RawText;
 use record::error::SetupError;
@@ -197,7 +199,7 @@ pub struct Execute {
     /// Its number; each is larger than the one before.
     pub execution: u64,
     /// The code. In a cell that is not lasting, the request's code when it is left out.
-    pub code: Option<RawText>,
+    pub code: Option<Unread<RawText>>,
     /// Its name in tracebacks.
     pub name: Option<String>,
     /// Its arguments.
@@ -226,13 +228,18 @@ pub enum FileOrder {
         /// Relative to the workspace.
         path: PathBuf,
         /// Its whole content.
-        content: RawText,
+        content: Unread<RawText>,
         /// Whether the owner may execute it.
         #[serde(default)]
         executable: bool,
         /// Whether the content is added at the end of a file that exists.
         #[serde(default)]
         append: bool,
+    },
+    /// Writes the files of a request.
+    WriteAll {
+        /// The files.
+        files: Unread<Files>,
     },
     /// Describes the entry at a path.
     Stat {

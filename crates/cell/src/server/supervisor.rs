@@ -15,11 +15,14 @@ use super::{Base, Execute, FileOrder, Layout, Open, Order, Report};
 use crate::context::{Answer, Checkpoint, Context, Execution, WorkspaceEdit};
 use crate::run::{Ahead, Events, Stock};
 use crate::spec::Spec;
+use crate::spec::counted::Files;
 use crate::supervise::{BlockedSignals, Cancel, Control};
 use record::error::{Result, SetupError, Step};
 
 /// How long the front end may take no report once the cell is gone.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The most characters of an error's words.
+const LONGEST_WORDS: usize = 2000;
 /// The name of code that has none.
 const UNNAMED: &str = "main";
 
@@ -211,10 +214,19 @@ impl<'s> Supervisor<'s> {
             _ => None,
         };
         let (state, why) = opened.map(|opened| opened.context.next_state()).unzip();
+        let mut error = crate::hints::explain(error);
+        // What a client sent can be part of it.
+        for text in [Some(&mut error.message), error.operand.as_mut()] {
+            if let Some(text) = text
+                && let Some((end, _)) = text.char_indices().nth(LONGEST_WORDS)
+            {
+                text.truncate(end);
+            }
+        }
         self.mailbox.report(&Report::Failed {
             order: order.to_owned(),
             id,
-            error: crate::hints::explain(error),
+            error,
             state,
             why: why.flatten(),
         });
@@ -303,6 +315,8 @@ impl<'s> Supervisor<'s> {
         if execute.code.is_none() && !opened.has_code {
             return Err(SetupError::new(Step::Spec, "there is no code to execute").on("code"));
         }
+        let code = (execute.code.as_ref()).map(|code| code.read("code"));
+        let code = code.transpose()?;
         let events = execute.events.then(|| {
             let envelope = [
                 format!("{{\"event\":{{\"execution\":{number},\"event\":"),
@@ -311,7 +325,7 @@ impl<'s> Supervisor<'s> {
             Events::among_others(Rc::clone(self.mailbox.out()), envelope, Instant::now())
         });
         let name = execute.name.as_deref().unwrap_or(UNNAMED);
-        let code = (execute.code.as_ref()).map(|code| (code, name, execute.args.as_slice()));
+        let code = (code.as_ref()).map(|code| (code, name, execute.args.as_slice()));
         let execution = Execution {
             number,
             code,
@@ -418,10 +432,14 @@ impl<'s> Supervisor<'s> {
                 append,
             } => context.edit(WorkspaceEdit::Write {
                 path,
-                content,
+                content: content.read("content")?,
                 executable,
                 append,
             })?,
+            FileOrder::WriteAll { files } => {
+                write_all(context, files.read("files")?)?;
+                return self.report_file(id, &());
+            }
             FileOrder::Stat { path } => context.in_workspace(|files| files.stat(&path))?,
             FileOrder::MakeDirectory { path } => {
                 context.edit(WorkspaceEdit::MakeDirectory { path })?
@@ -439,10 +457,31 @@ impl<'s> Supervisor<'s> {
             FileOrder::Watch { path } => self.mailbox.watch(context, id, &path)?,
             FileOrder::Unwatch { watch } => self.mailbox.unwatch(watch),
         };
-        let answer = raw(&answer)?;
+        self.report_file(id, &answer)
+    }
+
+    fn report_file(&self, id: u64, answer: &impl Serialize) -> Result<()> {
+        let answer = raw(answer)?;
         self.mailbox.report(&Report::File { id, answer });
         Ok(())
     }
+}
+
+/// Writes the files of a request.
+fn write_all(context: &mut Context<'_>, files: Files) -> Result<()> {
+    for file in files.0 {
+        let path = file.path.clone();
+        let content = file.content().map_err(|why| {
+            SetupError::new(Step::Spec, why).on(format!("files: {}", path.display()))
+        })?;
+        context.edit(WorkspaceEdit::Write {
+            path,
+            content,
+            executable: false,
+            append: false,
+        })?;
+    }
+    Ok(())
 }
 
 impl Opened<'_> {

@@ -18,14 +18,16 @@ pub use limits::{Limits, PartialLimits, TmpfsLimit};
 pub use load::{load, load_for, read_descriptors};
 pub use partial::Partial;
 pub use places::{Place, Placed};
-pub use request::{RemoteFile, RemoteRequest, Trust};
+pub use request::{RemoteFile, RemoteRequest, Trust, UnreadRequest};
 pub use resolve::{Ask, Mode};
 pub use secret::{SecretHeader, SecretSource};
 pub use units::Bytes;
+pub use unread::Unread;
 pub use user_limits::UserLimits;
 
 use record::bytes::RawText;
 
+pub mod counted;
 pub mod descriptors;
 pub mod devices;
 pub(crate) mod language;
@@ -44,6 +46,7 @@ mod request;
 pub mod resolve;
 mod secret;
 pub mod units;
+pub mod unread;
 mod user_limits;
 mod validate;
 

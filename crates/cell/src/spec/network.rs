@@ -10,11 +10,11 @@ use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::secret::{self, SecretHeader};
-use super::{Egress, Network, mirrors};
+use super::{Egress, Network, counted, mirrors};
 use record::error::SetupError;
 
 /// The most rules, so that they fit into one message to the broker.
-const MOST_RULES: usize = 500;
+pub(super) const MOST_RULES: usize = 500;
 /// The most TCP ports: each takes two listening sockets.
 const MOST_PORTS: usize = 64;
 /// The port of DNS.
@@ -42,9 +42,13 @@ pub struct PartialEgress {
     /// `preset:NAME` for the hosts of `pypi`, `npm`, `debian`, `crates`, `cran`,
     /// `maven` or `github`; `mirror:pip`, `mirror:npm` or `mirror:apt` for the hosts that
     /// pip.conf, .npmrc or sources.list name on the host.
+    #[serde(deserialize_with = "counted::allow")]
     pub allow: Vec<String>,
     /// Hosts that it may not reach, in the same form; this wins.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "counted::deny"
+    )]
     pub deny: Vec<String>,
     /// Whether the name in a TLS handshake (SNI) or in the Host field of HTTP/1 must be
     /// the one that was connected to; true by default. Without it, an allowed host that
@@ -55,7 +59,10 @@ pub struct PartialEgress {
     /// never sees: `HOST[:PORT]:NAME=env:VARIABLE` or `=file:PATH` for requests by TLS,
     /// which the broker ends with a certificate that only this cell trusts; with
     /// `http://` before it, for plain ones. Not in a request.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "counted::secret_headers"
+    )]
     pub secret_headers: Vec<String>,
 }
 

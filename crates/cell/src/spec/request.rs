@@ -12,13 +12,14 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 
+use super::counted::{self, Files, LARGEST_ENVIRONMENT};
 use super::limits::PartialLimits;
 use super::network::{MIRROR, PartialNetwork};
 use super::partial::{CodeFrom, Partial, PartialFile};
 use super::validate::Fault;
-use super::{Bytes, OnOutput, WORKSPACE};
+use super::{Bytes, OnOutput, Unread, WORKSPACE};
 use crate::drivers;
-use record::bytes::RawText;
+use record::bytes::{RawText, decode_base64};
 
 /// Larger requests are refused.
 pub(super) const LARGEST: Bytes = Bytes::mib(16);
@@ -38,26 +39,32 @@ pub enum Trust {
 /// What an untrusted party asks the caller to run.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct RemoteRequest {
+#[schemars(rename = "RemoteRequest")]
+pub struct RemoteRequest<Code: Default = Option<RawText>, List: Default = Files> {
     /// The language of the code, for `run`. It cannot replace one that the caller
     /// names.
     pub language: Option<String>,
     /// The code, for `run`.
-    pub code: Option<RawText>,
+    #[schemars(with = "Option<RawText>", extend("default" = null))]
+    pub code: Code,
     /// The file name of the code in tracebacks. Without `language`, its ending selects
     /// the language.
     pub name: Option<String>,
     /// Arguments of the code, for `run`.
+    #[serde(deserialize_with = "counted::args")]
     pub args: Option<Vec<RawText>>,
     /// The program and its arguments, for `exec`.
+    #[serde(deserialize_with = "counted::argv")]
     pub argv: Option<Vec<RawText>>,
     /// Standard input, at most 1M; empty when it is left out.
     pub stdin: Option<RawText>,
     /// Environment variables. They cannot replace those that the caller or the profile
     /// sets.
+    #[serde(deserialize_with = "counted::env")]
     pub env: BTreeMap<String, RawText>,
     /// Files to put into `/workspace`. They cannot replace one that the caller names.
-    pub files: Vec<RemoteFile>,
+    #[schemars(with = "Vec<RemoteFile>")]
+    pub files: List,
     /// Lower limits than the caller's.
     pub limits: PartialLimits,
     /// A smaller network than the caller's: `"none"`, or a table with some of the hosts
@@ -65,8 +72,11 @@ pub struct RemoteRequest {
     pub network: Option<PartialNetwork>,
 }
 
+/// A request whose large parts are only passed on.
+pub type UnreadRequest = RemoteRequest<Option<Unread<RawText>>, Option<Unread<Files>>>;
+
 /// A file to put into `/workspace`. It has exactly one of `text` and `base64`.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteFile {
     /// Its path relative to `/workspace`.
@@ -77,6 +87,30 @@ pub struct RemoteFile {
     /// Its content in base64.
     #[serde(default)]
     pub base64: Option<String>,
+}
+
+impl RemoteFile {
+    /// Its content.
+    ///
+    /// # Errors
+    /// It has not exactly one of `text` and `base64`.
+    pub fn content(self) -> Result<RawText, String> {
+        match (self.text, self.base64) {
+            (Some(text), None) => Ok(text.into()),
+            (None, Some(text)) => decode_base64(&text).map(RawText::from),
+            _ => Err("wants exactly one of text and base64".to_owned()),
+        }
+    }
+}
+
+impl<Code: Default, List: Default> RemoteRequest<Code, List> {
+    /// What is wrong with its environment: the front end keeps it as long as the context exists.
+    pub fn environment_fault(&self) -> Option<String> {
+        let bytes = |(name, value): (&String, &RawText)| name.len() + value.as_bytes().len();
+        let bytes: usize = self.env.iter().map(bytes).sum();
+        (bytes > LARGEST_ENVIRONMENT)
+            .then(|| format!("has {bytes} bytes, but wants at most {LARGEST_ENVIRONMENT}"))
+    }
 }
 
 impl RemoteRequest {
@@ -97,10 +131,14 @@ impl RemoteRequest {
             });
         };
         if let Some(name) = self.name.as_ref().filter(|name| !is_file_name(name)) {
+            let shown: String = name.chars().take(64).collect();
             push(
                 "name",
-                format!("is {name:?}, but wants a file name of at most 255 bytes"),
+                format!("is {shown:?}, but wants a file name of at most 255 bytes"),
             );
+        }
+        if let Some(message) = self.environment_fault() {
+            push("env", message);
         }
         let stdin = self.stdin.as_ref().map_or(0, |text| text.as_bytes().len());
         if stdin as u64 > LONGEST_STDIN.0 {
@@ -137,7 +175,7 @@ impl RemoteRequest {
             argv: self.argv,
             stdin: Some(self.stdin.unwrap_or_default()),
             env: self.env,
-            files: self.files.into_iter().map(file).collect(),
+            files: self.files.0.into_iter().map(file).collect(),
             limits: self.limits,
             network: self.network,
             ..Partial::default()

@@ -21,7 +21,7 @@ use super::links::{InvalidLink, Link};
 use super::sandboxes::{Creation, DEBUG_SANDBOX, Sandbox, is_id};
 use super::{Port, code, control, envd, wire};
 use crate::answer::Answer;
-use crate::front::{Guarded, count, is_same};
+use crate::front::{Guarded, count, held, is_same};
 
 /// The path at which clients check whether a sandbox exists.
 const HEALTH: &str = "/health";
@@ -111,9 +111,11 @@ pub(crate) async fn dispatch(
         }
     }
     request.extensions_mut().insert(sandbox.party);
+    let party = sandbox.party;
+    let share = ports.guarded.share(party);
     request.extensions_mut().insert(sandbox);
-    match service.call(request).await {
-        Ok(answer) => answer,
+    match held::serve(share, request, |request| service.call(request)).await {
+        Ok(answer) => ports.guarded.unread(party, answer),
         Err(never) => match never {},
     }
 }

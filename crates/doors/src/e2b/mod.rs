@@ -44,7 +44,7 @@ const WORKSPACE: &str = "/workspace";
 async fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    let done = tokio::spawn(work).await;
+    let done = crate::front::held::spawn(work).await;
     done.unwrap_or_else(|error| Err(Failure::new(Code::ShuttingDown, error.to_string())))
 }
 

@@ -14,9 +14,9 @@ use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use record::error::{Result, SetupError, Step};
-use serve::Party;
 use serve::net::Connector;
 use serve::protocol::{Code, Failure};
+use serve::{Party, Share};
 
 use crate::answer::{self, Answer};
 use crate::client::Client;
@@ -24,6 +24,7 @@ use crate::e2b;
 use crate::mcp;
 use crate::runs::Most;
 
+use super::held;
 use super::places::count;
 
 /// Why a request is not served.
@@ -249,6 +250,16 @@ impl Guarded {
         &self.0.mcp
     }
 
+    /// What a request of this party holds of its bytes.
+    pub(crate) fn share(&self, party: Party) -> Share {
+        self.0.connector.budget().share(party)
+    }
+
+    /// An answer whose bytes count until the client of this party has read them.
+    pub(crate) fn unread(&self, party: Party, answer: Answer) -> Answer {
+        held::unread(&self.0.connector, party, answer)
+    }
+
     /// A client of the hub for a request of this party.
     ///
     /// # Errors
@@ -270,7 +281,9 @@ pub(super) async fn check(
                 return answer::failed(&failure);
             }
             request.extensions_mut().insert(party);
-            next.run(request).await
+            let share = guarded.share(party);
+            let answer = held::serve(share, request, |request| next.run(request)).await;
+            guarded.unread(party, answer)
         }
         Err(refusal) => refused(refusal),
     }

@@ -2,6 +2,7 @@
 
 mod access;
 mod connection;
+pub(crate) mod held;
 mod places;
 
 use std::net::{SocketAddr, TcpListener};

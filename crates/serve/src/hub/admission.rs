@@ -2,6 +2,7 @@
 //! cells are in use.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cell::server::{Execute, Layout, MOST_HISTORY, Open};
@@ -11,7 +12,9 @@ use super::client::Caller;
 use super::contexts::Creation;
 use super::requests::Request;
 use super::session::{Kind, Session, Work};
-use super::{Hub, LinkId};
+use super::status::is_of;
+use super::{Hub, LinkId, Party};
+use crate::Shares;
 use crate::protocol::{Code, Failure, Run, Start};
 
 /// A call that waits for a cell.
@@ -20,7 +23,7 @@ pub(super) struct Pending {
     pub(super) caller: Caller,
     pub(super) since: Instant,
     memory: u64,
-    request: Request,
+    request: Rc<Request>,
     pub(super) what: What,
 }
 
@@ -38,7 +41,7 @@ pub(super) enum What {
 impl Hub {
     /// `run`
     pub(super) fn run(&mut self, caller: &Caller, params: Run) -> Result<(), Failure> {
-        let request = Request::read(params.request)?;
+        let request = Request::read(&params.request)?;
         let events = params.events;
         self.enqueue(caller, request, What::Run { events })
     }
@@ -55,8 +58,6 @@ impl Hub {
 
     fn enqueue(&mut self, caller: &Caller, request: Request, what: What) -> Result<(), Failure> {
         self.refuse_while_draining()?;
-        // A pooled cell gets them one by one.
-        request.file_orders()?;
         let mut memory = request.memory(self.settings.cell_memory);
         if matches!(&what, What::Context(creation) if creation.replays) {
             memory = memory.saturating_add(MOST_HISTORY);
@@ -66,14 +67,20 @@ impl Hub {
                 format!("the memory limit of {memory} bytes is more than the server's {most}");
             return Err(Failure::new(Code::BadParams, message).hint("set limits.memory"));
         }
-        self.line_up(caller, request, memory, what);
+        self.line_up(caller, Rc::new(request), memory, what);
         self.admit();
         self.shorten_queue();
         Ok(())
     }
 
     /// Has a call, or a part of it, wait for a cell.
-    pub(super) fn line_up(&mut self, caller: &Caller, request: Request, memory: u64, what: What) {
+    pub(super) fn line_up(
+        &mut self,
+        caller: &Caller,
+        request: Rc<Request>,
+        memory: u64,
+        what: What,
+    ) {
         let pending = Pending {
             caller: caller.clone(),
             since: self.now,
@@ -90,7 +97,7 @@ impl Hub {
     /// Has the branches of a fork wait for their cells.
     pub(super) fn enqueue_branches(
         &mut self,
-        branches: Vec<(Caller, Request, Creation)>,
+        branches: Vec<(Caller, Rc<Request>, Creation)>,
         memory: u64,
     ) {
         for (caller, request, creation) in branches {
@@ -107,41 +114,57 @@ impl Hub {
         }
     }
 
-    /// Calls that wait for a cell.
-    pub(super) fn queued(&self) -> usize {
-        self.clients
-            .values()
-            .map(|client| client.waiting.len())
-            .sum()
+    /// Calls that wait for a cell, of all parties or of one.
+    pub(super) fn queued(&self, of: Option<Party>) -> usize {
+        let clients = self.clients.values();
+        let clients = clients.filter(|client| is_of(of, Some(client.party)));
+        clients.map(|client| client.waiting.len()).sum()
     }
 
-    /// Cells that are in use, and their memory limits.
-    pub(super) fn used(&self) -> (usize, u64) {
+    /// The sessions that use a cell of their own.
+    fn with_cells(&self) -> impl Iterator<Item = &Session> {
         let has_own = |session: &Session| session.has_cell() && session.cell_of.is_none();
-        let is_used = |session: &&Session| !session.is_warm() && has_own(session);
-        let used = self.sessions.values().filter(is_used);
+        let sessions = self.sessions.values();
+        sessions.filter(move |session| !session.is_warm() && has_own(session))
+    }
+
+    /// Cells that are in use, and their memory limits, of all parties or of one.
+    pub(super) fn used(&self, of: Option<Party>) -> (usize, u64) {
+        let used = self.with_cells();
+        let used = used.filter(|session| is_of(of, session.kind.party()));
         used.fold((0, 0), |(cells, memory), session| {
             (cells + 1, memory.saturating_add(session.memory))
         })
     }
 
+    /// The cells that each party uses.
+    pub(super) fn cells(&self) -> Shares {
+        let mut cells = Shares::new(self.settings.max_cells, self.settings.parties);
+        let parties = self.with_cells().filter_map(|session| session.kind.party());
+        parties.for_each(|party| cells.take(party));
+        cells
+    }
+
     /// Gives cells to calls while there are both. The call whose turn it is waits for
     /// its memory and is not overtaken: else small ones could starve it.
     pub(super) fn admit(&mut self) {
-        while let Some(client) = self.turns.next() {
+        loop {
+            let cells = self.cells();
+            let next = self.turns.next(|party| cells.has_room_for(party));
+            let Some((party, client)) = next else { return };
             let waiting = self
                 .clients
                 .get_mut(&client)
                 .map(|client| &mut client.waiting);
             let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
-                self.turns.leave_first();
+                self.turns.leave(party, client);
                 continue;
             };
             let needed = waiting.front().map_or(0, |pending| pending.memory);
-            if !self.has_room_for(needed) {
+            if !self.has_memory_for(needed) {
                 return;
             }
-            self.turns.pass();
+            self.turns.pass(party);
             let waiting = self
                 .clients
                 .get_mut(&client)
@@ -152,17 +175,17 @@ impl Hub {
         }
     }
 
-    fn has_room_for(&self, needed: u64) -> bool {
-        let (cells, memory) = self.used();
+    fn has_memory_for(&self, needed: u64) -> bool {
+        let (_, memory) = self.used(None);
         let fits = |most: u64| memory.saturating_add(needed) <= most;
-        cells < self.settings.max_cells && self.settings.max_memory.is_none_or(fits)
+        self.settings.max_memory.is_none_or(fits)
     }
 
     /// Refuses calls beyond the queue's bound. Of the party with the most waiting calls, the client
     /// with the most loses its last one, so a flood of calls from one party does not keep others
     /// out.
     pub(super) fn shorten_queue(&mut self) {
-        while self.queued() > self.settings.max_queue {
+        while self.queued(None) > self.settings.max_queue {
             let mut of_parties = BTreeMap::new();
             for client in self.clients.values() {
                 *of_parties.entry(client.party).or_insert(0) += client.waiting.len();
@@ -173,7 +196,7 @@ impl Hub {
                 .max_by_key(|(_, client)| client.waiting.len());
             let last = longest.and_then(|(_, client)| client.waiting.pop_back());
             let Some(pending) = last else { return };
-            let failure = self.busy();
+            let failure = self.busy(&pending);
             self.refuse_pending(&pending, &failure);
         }
     }
@@ -197,7 +220,7 @@ impl Hub {
             }
         }
         for pending in late {
-            let failure = self.busy();
+            let failure = self.busy(&pending);
             self.refuse_pending(&pending, &failure);
         }
     }
@@ -213,10 +236,14 @@ impl Hub {
             .min()
     }
 
-    fn busy(&self) -> Failure {
-        let (cells, _) = self.used();
-        let waiting = self.queued();
-        let message = format!("{cells} cells are in use, and {waiting} calls wait for one");
+    fn busy(&self, pending: &Pending) -> Failure {
+        // Not those of others.
+        let own = Some(self.party_of(pending.caller.client));
+        let ((cells, _), waiting) = (self.used(own), self.queued(own));
+        let message = format!(
+            "no cell is free: {cells} are this client's party's, and {waiting} of its other calls wait"
+        );
+        let waiting = self.queued(None);
         // As long as the calls before it would take, by the average of those so far.
         let each = self
             .metrics
@@ -237,19 +264,20 @@ impl Hub {
         kind: &Kind,
         memory: u64,
         creation: &Creation,
+        party: Party,
     ) -> (LinkId, Start) {
         let (forked, template) = match &creation.from {
             Some(origin) => (origin.layout == Layout::Template, origin.template),
             None => (self.forks(request), None),
         };
-        if forked && let Some(link) = self.take_forked(request, template) {
+        if forked && let Some(link) = self.take_forked(request, template, party) {
             return (link, Start::Forked);
         }
         let open = Open {
             forked,
             awaited: true,
             fixed_layout: creation.branches,
-            ..opening(true, request)
+            ..opening(true, request, !creation.replays)
         };
         let mut session = Session::new(kind.clone(), memory, open);
         session.template = template;
@@ -265,16 +293,17 @@ impl Hub {
             mut what,
             ..
         } = pending;
+        let party = self.party_of(caller.client);
         if let What::Resume(link) = what {
             return self.restart_suspended(link, &request);
         }
         if let What::Context(creation) = &mut what
             && creation.from.is_some()
         {
-            creation.name = self.new_name(self.party_of(caller.client));
+            creation.name = self.new_name(party);
         }
         let kind = match &what {
-            What::Run { .. } | What::Resume(_) => Kind::Run,
+            What::Run { .. } | What::Resume(_) => Kind::Run(party),
             What::Context(creation) => {
                 let key = self.key_of(&caller, &creation.name);
                 if self.contexts.contains_key(&key) {
@@ -283,20 +312,24 @@ impl Hub {
                 Kind::Context(key)
             }
         };
+        let lasts = matches!(kind, Kind::Context(_));
+        // The files of a context with replay are part of what is noted.
+        let replays = matches!(&what, What::Context(creation) if creation.replays);
         let (link, start) = match &what {
             What::Context(own) if own.branches || (own.from.is_some() && !own.replays) => {
-                self.cell_to_fork(&request, &kind, memory, own)
+                self.cell_to_fork(&request, &kind, memory, own, party)
             }
             _ => {
-                let has_code = kind != Kind::Run || request.parsed.code.is_some();
-                self.take_warm(&request, has_code).unwrap_or_else(|| {
-                    let (open, start) = match self.forking(&request, has_code) {
-                        Some(open) => (open, Start::Forked),
-                        None => (opening(kind != Kind::Run, &request), Start::Cold),
-                    };
-                    let session = Session::new(kind.clone(), memory, open);
-                    (self.begin(session), start)
-                })
+                let has_code = lasts || request.parsed.code.is_some();
+                self.take_warm(&request, has_code, party)
+                    .unwrap_or_else(|| {
+                        let (open, start) = match self.forking(&request, has_code) {
+                            Some(open) => (open, Start::Forked),
+                            None => (opening(lasts, &request, !replays), Start::Cold),
+                        };
+                        let session = Session::new(kind.clone(), memory, open);
+                        (self.begin(session), start)
+                    })
             }
         };
         self.place(&caller, link);
@@ -308,21 +341,23 @@ impl Hub {
         };
         (session.kind, session.start, session.memory) = (kind, start, memory);
         if start == Start::Blank {
-            let open = opening(session.kind != Kind::Run, &request);
+            let open = opening(lasts, &request, true);
             session.push(None, Work::Open(open));
         }
-        let replays = matches!(&what, What::Context(creation) if creation.replays);
         if replays {
             session.push(None, Work::Remember);
         }
         if replays || matches!(start, Start::Ready | Start::Forked) {
-            for what in request.file_orders().unwrap_or_default() {
+            if let Some(what) = request.file_order() {
                 let id = session.next_file();
                 session.push(None, Work::File { id, what });
             }
         }
         let work = match what {
-            What::Run { events } => Work::Execute(execution(request, start, events)),
+            What::Run { events } => {
+                let request = Rc::unwrap_or_clone(request);
+                Work::Execute(execution(request, start, events))
+            }
             What::Context(creation) => {
                 if let Some(from) = creation.from {
                     session.push(Some(caller.clone()), Work::Carry(Carry::Begin(from)));
@@ -336,9 +371,9 @@ impl Hub {
     }
 }
 
-pub(super) fn opening(lasts: bool, request: &Request) -> Open {
+pub(super) fn opening(lasts: bool, request: &Request, with_files: bool) -> Open {
     Open {
-        request: request.raw.clone(),
+        request: request.text(with_files),
         lasting: lasts,
         ready: lasts,
         ..Open::default()

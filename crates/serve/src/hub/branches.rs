@@ -12,11 +12,12 @@ mod reports;
 
 use super::client::Caller;
 use super::session::{Doing, Work};
-use super::{Action, Hub, LinkId};
+use super::{Action, Hub, LinkId, Party};
 use crate::protocol::{
     Branch, Code, ContextDiff, ContextForget, ContextFork, ContextName, ContextRewind, Done,
     Failure,
 };
+use crate::{Settings, Shares};
 
 /// The most contexts that one call makes.
 const MOST_BRANCHES: usize = 32;
@@ -61,6 +62,7 @@ pub(super) struct Complete {
 #[derive(Debug)]
 pub(super) struct Fork {
     caller: Caller,
+    party: Party,
     /// Bytes of its checkpoint.
     bytes: u64,
     /// The template that its branches are forked from.
@@ -175,15 +177,17 @@ impl Hub {
             let name = name.and_then(|session| session.kind.context());
             self.refuse_if_shared("carried", name.unwrap_or_default(), link)?;
         }
+        let session = self.sessions.get(&link);
+        let party = session.and_then(|session| session.kind.party());
+        let party = party.unwrap_or(Party::User(self.uid));
         match carry {
-            Carry::Checkpoint { .. } => self.refuse_when_full(true)?,
+            Carry::Checkpoint { .. } => self.refuse_when_full(party, true)?,
             // Suspensions do not count: a context has at most one.
-            Carry::Suspend => self.refuse_when_full(false)?,
+            Carry::Suspend => self.refuse_when_full(party, false)?,
             _ => {}
         }
         let id = self.checkpoints + 1;
-        let (_, held) = self.held();
-        let most = Some(self.settings.checkpoint_bytes.saturating_sub(held));
+        let most = Some(self.room_for_checkpoint(party));
         let restore = |from, layout, why| Order::Restore {
             id,
             from,
@@ -267,32 +271,49 @@ impl Hub {
         })
     }
 
-    /// Checkpoints that exist, and their bytes together with those of suspended contexts.
-    pub(super) fn held(&self) -> (usize, u64) {
-        let sessions = self.sessions.values();
-        let suspended = sessions
-            .clone()
-            .filter_map(|session| session.suspension.as_ref());
-        let suspended: u64 = suspended.map(|held| held.complete.bytes).sum();
-        let kept = sessions.flat_map(|session| session.checkpoints.values());
-        let kept = kept.map(|held| held.map_or(0, |held| held.bytes));
-        let all = kept.chain(self.forks.values().map(|fork| fork.bytes));
-        all.fold((0, suspended), |(count, sum), bytes| {
-            (count + 1, sum.saturating_add(bytes))
-        })
+    /// The checkpoints that each party has, and their bytes together with those of suspended
+    /// contexts.
+    pub(super) fn held(&self) -> (Shares, Shares) {
+        let Settings {
+            max_checkpoints,
+            checkpoint_bytes,
+            parties,
+            ..
+        } = self.settings;
+        let mut count = Shares::new(max_checkpoints, parties);
+        let mut bytes = Shares::new(in_memory(checkpoint_bytes), parties);
+        for session in self.sessions.values() {
+            let Some(party) = session.kind.party() else {
+                continue;
+            };
+            let suspended = session.suspension.iter().map(|held| held.complete.bytes);
+            suspended.for_each(|own| bytes.add(party, in_memory(own)));
+            for held in session.checkpoints.values() {
+                count.take(party);
+                bytes.add(party, in_memory(held.map_or(0, |held| held.bytes)));
+            }
+        }
+        for fork in self.forks.values() {
+            count.take(fork.party);
+            bytes.add(fork.party, in_memory(fork.bytes));
+        }
+        (count, bytes)
     }
 
-    fn refuse_when_full(&self, counts: bool) -> Result<(), Failure> {
+    /// The bytes that another checkpoint of a party can have.
+    pub(super) fn room_for_checkpoint(&self, party: Party) -> u64 {
+        self.held().1.room(party) as u64
+    }
+
+    fn refuse_when_full(&self, party: Party, counts: bool) -> Result<(), Failure> {
         let (count, bytes) = self.held();
-        let (most, most_bytes) = (
-            self.settings.max_checkpoints,
-            self.settings.checkpoint_bytes,
-        );
-        if (count < most || !counts) && bytes < most_bytes {
+        if (count.has_room_for(party) || !counts) && bytes.has_room_for(party) {
             return Ok(());
         }
         Err(full(&format!(
-            "the server has {count} checkpoints of {bytes} bytes, and may have {most} of {most_bytes}"
+            "this client's party has {} checkpoints of {} bytes, and there is no room for another",
+            count.held(party),
+            bytes.held(party)
         )))
     }
 
@@ -318,6 +339,11 @@ impl Hub {
             self.actions.push_back(Action::Remove(directory));
         }
     }
+}
+
+/// A number of bytes, as amounts that are shared are counted.
+fn in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// A context whose state fits no other.

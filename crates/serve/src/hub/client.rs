@@ -10,8 +10,12 @@ use super::admission::{Pending, What};
 use super::contexts::{ContextKey, within_bounds};
 use super::session::Work;
 use super::{Action, ClientId, Hub, LinkId, Party};
+use crate::Share;
 use crate::protocol::{Branch, CallId, Cancel, Code, Done, Failure};
 
+/// Calls with fewer bytes, such as `cancel`, are counted and never refused: without them, a party
+/// that has used up its bytes could not give any back.
+pub(super) const SMALL: usize = 512;
 /// The most unanswered calls of a client.
 const MOST_CALLS: usize = 1024;
 
@@ -59,6 +63,8 @@ pub(super) struct CallState {
     since: Instant,
     /// Where it is carried out, once it is.
     pub(super) link: Option<LinkId>,
+    /// Its bytes, until they have gone on to a supervisor.
+    share: Option<Share>,
 }
 
 impl Client {
@@ -85,8 +91,10 @@ impl Hub {
         &mut self,
         caller: &Caller,
         method: &'static str,
+        bytes: usize,
     ) -> Result<(), Failure> {
         let now = self.now;
+        let mut share = self.share_of(caller.client);
         let Some(client) = self.clients.get_mut(&caller.client) else {
             return Ok(());
         };
@@ -100,10 +108,15 @@ impl Hub {
             let failure = Failure::new(Code::Busy, message);
             return Err(failure.retry_after(Duration::from_millis(100)));
         }
+        match bytes <= SMALL {
+            true => share.set(bytes),
+            false => share.try_set(bytes)?,
+        }
         let state = CallState {
             method,
             since: now,
             link: None,
+            share: Some(share),
         };
         client.calls.insert(caller.id.clone(), state);
         Ok(())
@@ -158,7 +171,9 @@ impl Hub {
     /// Says what is wrong with a line that is not one of the client's calls.
     pub(super) fn refuse(&mut self, client: ClientId, id: Option<CallId>, failure: Failure) {
         let nothing = Duration::ZERO;
-        self.metrics.count("none", &failure.code.name(), nothing);
+        let party = self.party_of(client);
+        self.metrics
+            .count(party, "none", &failure.code.name(), nothing);
         self.say_error(client, id.as_ref(), &failure);
     }
 
@@ -176,9 +191,31 @@ impl Hub {
         let call = client.and_then(|client| client.calls.remove(&caller.id));
         if let Some(call) = &call {
             let took = self.now.saturating_duration_since(call.since);
-            self.metrics.count(call.method, outcome, took);
+            let party = self.party_of(caller.client);
+            self.metrics.count(party, call.method, outcome, took);
         }
-        call.is_some()
+        let is_there = call.is_some();
+        if let Some(call) = call {
+            self.pass_share(call);
+        }
+        is_there
+    }
+
+    /// A call's bytes have gone on to its supervisor's connection.
+    pub(super) fn sent(&mut self, caller: &Caller) {
+        let client = self.clients.get_mut(&caller.client);
+        let call = client.and_then(|client| client.calls.get_mut(&caller.id));
+        let share = call.and_then(|call| call.link.zip(call.share.take()));
+        if let Some((link, share)) = share {
+            self.actions.push_back(Action::Hold(link, share));
+        }
+    }
+
+    /// A call is over; its order may not have been written yet.
+    fn pass_share(&mut self, call: CallState) {
+        if let Some((link, share)) = call.link.zip(call.share) {
+            self.actions.push_back(Action::Hold(link, share));
+        }
     }
 
     fn say_error(&mut self, client: ClientId, id: Option<&CallId>, failure: &Failure) {
@@ -249,6 +286,7 @@ impl Hub {
             if let Some(link) = state.link {
                 self.abandon(link, &Caller::new(id, call));
             }
+            self.pass_share(state);
         }
         again.into_iter().for_each(|link| self.line_up_again(link));
         self.end_watches_of(id);

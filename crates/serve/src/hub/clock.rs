@@ -6,7 +6,7 @@ use cell::spec::quantity::Bound;
 
 use super::client::Caller;
 use super::session::ENDING;
-use super::{Action, Hub, Party};
+use super::{Action, Hub};
 use crate::protocol::{Code, Done, Failure, Shutdown};
 
 impl Hub {
@@ -86,9 +86,7 @@ impl Hub {
 
     /// `shutdown`
     pub(super) fn shut_down(&mut self, caller: &Caller, params: &Shutdown) -> Result<(), Failure> {
-        let is_own = |uid| uid == self.uid || uid == 0;
-        let client = self.clients.get(&caller.client);
-        if !client.is_some_and(|client| matches!(client.party, Party::User(uid) if is_own(uid))) {
+        if !self.is_operator(self.party_of(caller.client)) {
             let message = "only the user that runs the server, or root, may end it";
             return Err(Failure::new(Code::NotAllowed, message));
         }

@@ -1,11 +1,13 @@
 //! Contexts: cells whose interpreter stays.
 
 use std::hash::BuildHasher as _;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cell::server::Execute;
+use cell::spec::Unread;
 use cell::spec::quantity::Bound;
-use serde_json::value::RawValue;
+use record::bytes::RawText;
 
 use super::branches::Origin;
 use super::client::{Caller, json_of};
@@ -48,7 +50,7 @@ pub(super) struct Context {
     /// Whether its forks execute again what it has executed.
     pub(super) replays: bool,
     /// What contexts that branch from it are opened with, where its language can.
-    pub(super) branching: Option<Box<RawValue>>,
+    pub(super) branching: Option<Rc<Request>>,
     created: Instant,
     /// When it last had something to do.
     pub(super) used: Instant,
@@ -68,7 +70,7 @@ pub(super) struct Creation {
     pub(super) suspend_after: Option<Duration>,
     pub(super) branches: bool,
     pub(super) replays: bool,
-    pub(super) branching: Option<Box<RawValue>>,
+    pub(super) branching: Option<Rc<Request>>,
     /// What it begins with; its name is then chosen when it begins.
     pub(super) from: Option<Origin>,
 }
@@ -76,7 +78,7 @@ pub(super) struct Creation {
 impl Hub {
     /// `context.create`
     pub(super) fn create(&mut self, caller: &Caller, params: ContextCreate) -> Result<(), Failure> {
-        let mut request = Request::read(params.request)?;
+        let request = Request::read(&params.request)?;
         let parsed = &request.parsed;
         let given = [
             ("code", parsed.code.is_some()),
@@ -101,12 +103,8 @@ impl Hub {
         let branching = match request.forkable() {
             Err(failure) if params.branches => return Err(failure),
             Err(_) if !params.replay => None,
-            _ => Some(request.without_files()?),
+            _ => Some(Rc::new(request.without_files())),
         };
-        if let (true, Some(raw)) = (params.replay, &branching) {
-            // Its files are part of what a replay restores.
-            request.raw.clone_from(raw);
-        }
         check_label("label", params.label.as_deref())?;
         let most = self.settings.idle;
         let idle = match params.idle {
@@ -271,7 +269,7 @@ impl Hub {
     pub(super) fn run_in_context(
         &mut self,
         caller: &Caller,
-        params: ContextRun,
+        params: ContextRun<Unread<RawText>>,
     ) -> Result<(), Failure> {
         let execute = Execute {
             execution: 0,

@@ -1,6 +1,8 @@
 //! Files of a context's workspace.
 
 use cell::server::FileOrder;
+use cell::spec::Unread;
+use record::bytes::RawText;
 
 use super::client::Caller;
 use super::session::Work;
@@ -24,7 +26,11 @@ impl Hub {
     }
 
     /// `file.write`
-    pub(super) fn write_file(&mut self, caller: &Caller, params: FileWrite) -> Result<(), Failure> {
+    pub(super) fn write_file(
+        &mut self,
+        caller: &Caller,
+        params: FileWrite<Unread<RawText>>,
+    ) -> Result<(), Failure> {
         let what = FileOrder::Write {
             path: params.path,
             content: params.content,

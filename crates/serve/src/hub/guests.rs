@@ -4,14 +4,15 @@
 use std::time::Duration;
 
 use cell::server::Order;
-use serde_json::{Map, Value};
+use cell::spec::PartialLimits;
 
 use super::admission::opening;
 use super::client::{Caller, json_of};
 use super::contexts::Creation;
 use super::requests::Request;
 use super::session::{Kind, Phase, Session, Work};
-use super::{Hub, LinkId};
+use super::{Hub, LinkId, Party};
+use crate::Shares;
 use crate::protocol::{Code, Failure, Start};
 
 /// The most interpreters in a cell besides its first one.
@@ -22,8 +23,6 @@ const MOST_GUESTS: usize = 16;
 const GUESTS_PER_CELL: usize = 4;
 /// The time after which a call that was refused for lack of room may be tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// The fields that the request of such a context can have.
-const FIELDS: [&str; 2] = ["language", "env"];
 /// Why such a context has ended.
 const CELL_ENDED: &str = "the cell that it shared has ended";
 
@@ -49,11 +48,13 @@ impl Hub {
         if let Some((field, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {
             return wrong(format!("{field}: a context with cell_of cannot have it"));
         }
-        let given: Map<String, Value> = serde_json::from_str(request.raw.get()).unwrap_or_default();
-        let is_own = |(field, value): &(&String, &Value)| {
-            !FIELDS.contains(&field.as_str()) && !value.is_null()
-        };
-        if let Some((field, _)) = given.iter().find(is_own) {
+        let parsed = &request.parsed;
+        let given = [
+            ("files", parsed.files.is_some()),
+            ("limits", parsed.limits != PartialLimits::default()),
+            ("network", parsed.network.is_some()),
+        ];
+        if let Some((field, _)) = given.iter().find(|(_, is_given)| *is_given) {
             let message = format!("request: with cell_of, `{field}` is that of the cell");
             return Err(Failure::new(Code::BadParams, message)
                 .hint("the request of such a context has only language and env"));
@@ -79,18 +80,27 @@ impl Hub {
             Some(session) if session.is_carried() => {
                 Err(refused("saves or restores its state").hint("wait for that call's answer"))
             }
-            Some(_) => self.refuse_too_many_guests().map(|()| link),
+            Some(_) => {
+                let party = self.party_of(caller.client);
+                self.refuse_too_many_guests(party).map(|()| link)
+            }
         }
     }
 
-    fn refuse_too_many_guests(&self) -> Result<(), Failure> {
+    fn refuse_too_many_guests(&self, party: Party) -> Result<(), Failure> {
         let most = MOST_GUESTS.max(GUESTS_PER_CELL.saturating_mul(self.settings.max_cells));
+        let mut all = Shares::new(most, self.settings.parties);
         let guests = self.sessions.values();
-        let guests = guests.filter(|session| session.cell_of.is_some()).count();
-        match guests < most {
+        let guests = guests.filter(|session| session.cell_of.is_some());
+        let parties = guests.filter_map(|session| session.kind.party());
+        parties.for_each(|party| all.take(party));
+        match all.has_room_for(party) {
             true => Ok(()),
             false => {
-                let message = format!("the server has {most} contexts in cells of others already");
+                let message = format!(
+                    "this client's party has {} contexts in cells of others, and there is no room for more",
+                    all.held(party)
+                );
                 Err(Failure::new(Code::Busy, message)
                     .retry_after(RETRY)
                     .hint("delete some of them, or raise --max-cells"))
@@ -112,7 +122,7 @@ impl Hub {
         self.refuse_while_draining()?;
         let kind = Kind::Context(self.key_of(caller, &creation.name));
         // The memory of the cell counts, in that session.
-        let mut session = Session::new(kind, 0, opening(true, request));
+        let mut session = Session::new(kind, 0, opening(true, request, true));
         (session.cell_of, session.start) = (Some(cell_of), Start::Shared);
         session.push(Some(caller.clone()), Work::Greet);
         let link = self.begin(session);

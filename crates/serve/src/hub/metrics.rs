@@ -4,30 +4,59 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::Party;
+use super::status::is_of;
 use crate::protocol::PoolStatus;
 
 /// Calls that were answered.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// By method and outcome: how many, and how long they took.
-    calls: BTreeMap<(&'static str, String), (u64, Duration)>,
+    /// By party, method and outcome: how many, and how long they took.
+    calls: BTreeMap<(Party, &'static str, String), (u64, Duration)>,
 }
 
 impl Metrics {
     /// A call was answered.
-    pub(super) fn count(&mut self, method: &'static str, outcome: &str, took: Duration) {
-        let entry = self.calls.entry((method, outcome.to_owned())).or_default();
+    pub(super) fn count(
+        &mut self,
+        party: Party,
+        method: &'static str,
+        outcome: &str,
+        took: Duration,
+    ) {
+        let key = (party, method, outcome.to_owned());
+        let entry = self.calls.entry(key).or_default();
         entry.0 += 1;
         entry.1 += took;
     }
 
     /// How long calls of a method took that had a result.
     pub(super) fn average(&self, method: &'static str) -> Option<Duration> {
-        let (count, took) = self.calls.get(&(method, "ok".to_owned()))?;
+        let all = self.by_call(None);
+        let (count, took) = all.get(&(method, "ok"))?;
         took.checked_div(u32::try_from(*count).unwrap_or(u32::MAX))
     }
 
-    pub(super) fn text(&self, gauges: &[(&str, &str, f64)], pools: &[PoolStatus]) -> String {
+    /// By method and outcome, of all parties or of one.
+    fn by_call(&self, of: Option<Party>) -> BTreeMap<(&'static str, &str), (u64, Duration)> {
+        let mut all: BTreeMap<_, (u64, Duration)> = BTreeMap::new();
+        let own = self.calls.iter();
+        for ((_, method, outcome), (count, took)) in
+            own.filter(|((party, ..), _)| is_of(of, Some(*party)))
+        {
+            let sum = all.entry((*method, outcome.as_str())).or_default();
+            *sum = (sum.0 + count, sum.1 + *took);
+        }
+        all
+    }
+
+    pub(super) fn text(
+        &self,
+        of: Option<Party>,
+        gauges: &[(&str, &str, f64)],
+        pools: &[PoolStatus],
+    ) -> String {
+        let calls = self.by_call(of);
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
             let _ = writeln!(text, "# HELP cellblock_{name} {help}.");
@@ -39,13 +68,13 @@ impl Metrics {
             "counter",
             "Calls that were answered",
         );
-        for ((method, outcome), (count, _)) in &self.calls {
+        for ((method, outcome), (count, _)) in &calls {
             let labels = format!("method=\"{method}\",outcome=\"{outcome}\"");
             let _ = writeln!(text, "cellblock_calls_total{{{labels}}} {count}");
         }
         let help = "Time from calls to their answers";
         head(&mut text, "call_seconds_total", "counter", help);
-        for ((method, outcome), (_, took)) in &self.calls {
+        for ((method, outcome), (_, took)) in &calls {
             let labels = format!("method=\"{method}\",outcome=\"{outcome}\"");
             let took = took.as_secs_f64();
             let _ = writeln!(text, "cellblock_call_seconds_total{{{labels}}} {took}");

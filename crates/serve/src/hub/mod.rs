@@ -27,7 +27,7 @@ use std::time::Instant;
 use cell::server::TemplateInUse;
 
 use crate::protocol::{self, Call, Code, Failure, Refused};
-use crate::{Settings, Shares};
+use crate::{Budget, Settings, Share, Shares};
 
 use branches::Fork;
 use client::{Caller, Client};
@@ -53,7 +53,7 @@ pub enum Party {
 }
 
 /// What the loop around a [`Hub`] does next.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Action {
     /// Write a line to a client.
     Say(ClientId, String),
@@ -69,6 +69,8 @@ pub enum Action {
     Admit(LinkId, LinkId),
     /// Write a line to a supervisor.
     Order(LinkId, String),
+    /// Keep this until all orders so far have been written to a supervisor.
+    Hold(LinkId, Share),
     /// Tell a supervisor that no order follows. Its cell ends, then its connection.
     End(LinkId),
     /// Close the connection to a supervisor that does not end by itself.
@@ -90,6 +92,10 @@ pub struct Hub {
     clients: BTreeMap<ClientId, Client>,
     /// How many clients each party has.
     shares: Shares,
+    /// The bytes of clients that wait.
+    budget: Budget,
+    /// The bytes that clients have not read.
+    unread: Budget,
     /// The clients whose calls wait for a cell, by turn.
     turns: Turns,
     sessions: BTreeMap<LinkId, Session>,
@@ -118,6 +124,15 @@ impl Hub {
     pub fn new(settings: Settings, uid: u32, now: Instant) -> Self {
         let pools = settings.warm.iter().map(Pool::new).collect();
         let shares = Shares::new(settings.max_clients, settings.parties);
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let budget = || {
+            Budget::new(
+                bytes(settings.max_waiting),
+                bytes(settings.max_waiting_each),
+                settings.parties,
+            )
+        };
+        let (budget, unread) = (budget(), budget());
         Self {
             settings,
             uid,
@@ -125,6 +140,8 @@ impl Hub {
             now,
             clients: BTreeMap::new(),
             shares,
+            budget,
+            unread,
             turns: Turns::default(),
             sessions: BTreeMap::new(),
             contexts: BTreeMap::new(),
@@ -180,7 +197,7 @@ impl Hub {
         match parsed {
             Ok((id, call)) => {
                 let caller = Caller::new(client, id);
-                match self.register(&caller, call.method()) {
+                match self.register(&caller, call.method(), line.len()) {
                     Ok(()) => self.call(caller, call),
                     Err(failure) => self.refuse(client, Some(caller.id), failure),
                 }
@@ -197,6 +214,37 @@ impl Hub {
         );
         self.refuse(client, None, Failure::new(Code::TooLong, message));
         self.hang_up(client);
+    }
+
+    /// The bytes of clients that wait.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The bytes that clients have not read, those of doors included.
+    pub fn unread(&self) -> &Budget {
+        &self.unread
+    }
+
+    /// Whether the clients of this one's party have read enough to get more.
+    pub fn has_room_for_answers(&self, client: ClientId) -> bool {
+        self.unread.has_room_for(self.party_of(client))
+    }
+
+    /// The bytes that a client has not read.
+    pub fn unread_of(&self, client: ClientId) -> Share {
+        self.unread.share(self.party_of(client))
+    }
+
+    /// The bytes that a client is sending.
+    pub fn share_of(&self, client: ClientId) -> Share {
+        self.budget.share(self.party_of(client))
+    }
+
+    /// There is no room for a client's line, which begins with this. The rest of it is dropped.
+    pub fn no_room(&mut self, client: ClientId, beginning: &[u8], failure: Failure) {
+        let id = protocol::id_of_beginning(beginning);
+        self.refuse(client, id, failure);
     }
 
     fn call(&mut self, caller: Caller, call: Call) {

@@ -1,13 +1,16 @@
 //! Cells that wait for calls. One that ran code never returns to the pool.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use cell::server::{Open, TemplateInUse};
-use serde_json::value::RawValue;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 
-use super::requests::{Request, plain_key};
+use super::requests::Request;
 use super::session::{Kind, Session};
-use super::{Hub, LinkId};
+use super::status::is_of;
+use super::{Hub, LinkId, Party};
 use crate::Warm;
 use crate::protocol::{PoolStatus, Start};
 
@@ -25,11 +28,8 @@ const ANY_PROGRAM: &str = r#"{"argv":["true"]}"#;
 #[derive(Debug)]
 pub(super) struct Pool {
     warm: Warm,
-    /// The request that they are opened with. Where an interpreter waits, it also tells
-    /// which calls they can serve.
-    key: String,
-    pub(super) hits: u64,
-    pub(super) misses: u64,
+    /// Calls that got a cell, and those that found none, by their party.
+    taken: BTreeMap<Party, (u64, u64)>,
     error: Option<String>,
     back_off: Duration,
     not_before: Option<Instant>,
@@ -41,12 +41,7 @@ impl Pool {
     pub(super) fn new(warm: &Warm) -> Self {
         Self {
             warm: warm.clone(),
-            key: match &warm.language {
-                Some(language) => plain_key(language),
-                None => ANY_PROGRAM.to_owned(),
-            },
-            hits: 0,
-            misses: 0,
+            taken: BTreeMap::new(),
             error: None,
             back_off: BACK_OFF.0,
             not_before: None,
@@ -54,10 +49,19 @@ impl Pool {
         }
     }
 
+    /// Whether its cells wait for code in this language.
+    fn is_for(&self, language: Option<&str>) -> bool {
+        language.is_some() && self.warm.language.as_deref() == language
+    }
+
     /// How its cells are opened.
     fn opening(&self) -> Option<Open> {
+        let request = match &self.warm.language {
+            Some(language) => to_raw_value(&json!({"language": language})).ok()?,
+            None => RawValue::from_string(ANY_PROGRAM.to_owned()).ok()?,
+        };
         Some(Open {
-            request: RawValue::from_string(self.key.clone()).ok()?,
+            request,
             lasting: self.warm.language.is_some(),
             ready: self.warm.language.is_some(),
             forked: self.warm.forked,
@@ -74,17 +78,16 @@ impl Hub {
         &mut self,
         request: &Request,
         has_code: bool,
+        party: Party,
     ) -> Option<(LinkId, Start)> {
-        let key = request.key().filter(|_| has_code);
-        let is_ready =
-            |pool: &Pool| pool.warm.language.is_some() && Some(&pool.key) == key.as_ref();
-        let ready = self.pools.iter().position(is_ready);
+        let language = request.plain_language().filter(|_| has_code);
+        let ready = self.pools.iter().position(|pool| pool.is_for(language));
         // Languages have limits of their own.
         let fits_blank =
             request.parsed.argv.is_some() && request.fits_blank(self.settings.named_hosts);
         let is_blank = |pool: &Pool| pool.warm.language.is_none() && fits_blank;
         let blank = self.pools.iter().position(is_blank);
-        if let Some(link) = ready.and_then(|index| self.take_from(index)) {
+        if let Some(link) = ready.and_then(|index| self.take_from(index, party)) {
             let session = self.sessions.get(&link);
             let start = match session.is_some_and(|session| session.forked) {
                 true => Start::Forked,
@@ -92,7 +95,7 @@ impl Hub {
             };
             return Some((link, start));
         }
-        let link = blank.and_then(|index| self.take_from(index))?;
+        let link = blank.and_then(|index| self.take_from(index, party))?;
         Some((link, Start::Blank))
     }
 
@@ -102,8 +105,9 @@ impl Hub {
         &mut self,
         request: &Request,
         template: Option<u64>,
+        party: Party,
     ) -> Option<LinkId> {
-        let key = request.key()?;
+        let language = request.plain_language();
         let is_like = |session: &Session| {
             session.opened.is_some()
                 && session.forked
@@ -111,29 +115,30 @@ impl Hub {
         };
         let mut pools = 0..self.pools.len();
         pools.find_map(|index| {
-            let pool = self.pools.get(index).filter(|pool| pool.key == key)?;
+            let pool = self.pools.get(index)?;
+            let pool = Some(pool).filter(|pool| pool.is_for(language))?;
             let found = pool.warm.forked.then(|| self.waiting_in(index))?;
             let link = found.into_iter().find(|(_, session)| is_like(session))?.0;
             let busy_until = self.now + PATIENCE;
             let pool = self.pools.get_mut(index)?;
             pool.busy_until = Some(busy_until);
-            pool.hits += 1;
+            pool.taken.entry(party).or_default().0 += 1;
             Some(link)
         })
     }
 
     /// Whether the server has templates, from which cells of this request can be forked.
     pub(super) fn forks(&self, request: &Request) -> bool {
-        let key = request.key();
-        let is_like = |pool: &Pool| pool.warm.forked && Some(&pool.key) == key.as_ref();
+        let language = request.plain_language();
+        let is_like = |pool: &Pool| pool.warm.forked && pool.is_for(language);
         self.pools.iter().any(is_like)
     }
 
     /// How a cell is opened for a request whose pool is empty, where its interpreter can
     /// be forked for it.
     pub(super) fn forking(&self, request: &Request, has_code: bool) -> Option<Open> {
-        let key = request.key().filter(|_| has_code)?;
-        let fits = |pool: &&Pool| pool.warm.forked && pool.key == key;
+        let language = request.plain_language().filter(|_| has_code);
+        let fits = |pool: &&Pool| pool.warm.forked && pool.is_for(language);
         let pool = self.pools.iter().find(fits)?;
         Some(Open {
             awaited: true,
@@ -141,7 +146,7 @@ impl Hub {
         })
     }
 
-    fn take_from(&mut self, index: usize) -> Option<LinkId> {
+    fn take_from(&mut self, index: usize, party: Party) -> Option<LinkId> {
         let found = self
             .waiting_in(index)
             .find(|(_, session)| session.opened.is_some());
@@ -149,9 +154,10 @@ impl Hub {
         let busy_until = self.now + PATIENCE;
         let pool = self.pools.get_mut(index)?;
         pool.busy_until = Some(busy_until);
+        let taken = pool.taken.entry(party).or_default();
         match link {
-            Some(_) => pool.hits += 1,
-            None => pool.misses += 1,
+            Some(_) => taken.0 += 1,
+            None => taken.1 += 1,
         }
         link
     }
@@ -199,7 +205,7 @@ impl Hub {
     /// Opens cells for the pools, one at a time in each, while no call waits.
     pub(super) fn refill(&mut self) {
         self.shed();
-        if self.draining.is_some() || self.queued() > 0 {
+        if self.draining.is_some() || self.queued(None) > 0 {
             return;
         }
         if !self.executes() {
@@ -277,13 +283,16 @@ impl Hub {
         later.filter(|when| *when > self.now).min()
     }
 
-    /// All pools.
-    pub(super) fn pool_status(&self) -> Vec<PoolStatus> {
+    /// All pools, with the calls of all parties or of one.
+    pub(super) fn pool_status(&self, of: Option<Party>) -> Vec<PoolStatus> {
         let status = |(index, pool): (usize, &Pool)| {
             let ready = self
                 .waiting_in(index)
                 .filter(|(_, session)| session.opened.is_some());
             let ready = ready.count();
+            let taken = pool.taken.iter();
+            let taken = taken.filter(|(party, _)| is_of(of, Some(**party)));
+            let (hits, misses) = taken.fold((0, 0), |sum, (_, own)| (sum.0 + own.0, sum.1 + own.1));
             PoolStatus {
                 name: pool
                     .warm
@@ -293,8 +302,8 @@ impl Hub {
                 wanted: pool.warm.count,
                 ready,
                 opening: self.waiting_in(index).count() - ready,
-                hits: pool.hits,
-                misses: pool.misses,
+                hits,
+                misses,
                 error: pool.error.clone(),
             }
         };

@@ -297,7 +297,7 @@ impl Hub {
                 self.warm_failed(index, &error.to_string());
                 self.end_session(link);
             }
-            Kind::Run => {
+            Kind::Run(_) => {
                 let record = to_raw_value(&cell::run::refused(error.clone()));
                 let callers = session.take_callers();
                 self.end_session(link);

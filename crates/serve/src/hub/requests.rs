@@ -1,34 +1,57 @@
 //! Requests: what of them the front end has to know.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 
 use cell::server::FileOrder;
+use cell::spec::counted::Files;
 use cell::spec::network::PartialNetwork;
 use cell::spec::quantity::Bound;
-use cell::spec::{PartialLimits, RemoteRequest};
-use record::bytes::{RawText, decode_base64};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use cell::spec::{PartialLimits, Unread, UnreadRequest};
+use record::bytes::RawText;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::protocol::{Code, Failure};
 
-/// A request that has been read. What it asks for is checked by the supervisor.
-#[derive(Debug)]
+/// A request whose code and files are still text. What it asks for is checked by the supervisor.
+#[derive(Clone, Debug)]
 pub(super) struct Request {
-    pub(super) raw: Box<RawValue>,
-    pub(super) parsed: RemoteRequest,
+    pub(super) parsed: UnreadRequest,
 }
 
 impl Request {
     /// # Errors
     /// It is not a request; names what is allowed.
-    pub(super) fn read(raw: Box<RawValue>) -> Result<Self, Failure> {
-        let parsed = serde_json::from_str(raw.get()).map_err(|error| {
-            let words = crate::protocol::words(&error);
-            Failure::new(Code::BadParams, format!("request: {words}"))
+    pub(super) fn read(raw: &RawValue) -> Result<Self, Failure> {
+        let wrong = |why: &str| {
+            Failure::new(Code::BadParams, format!("request: {why}"))
                 .hint("cellblock-request(5) lists the fields")
-        })?;
-        Ok(Self { raw, parsed })
+        };
+        let parsed: UnreadRequest = serde_json::from_str(raw.get())
+            .map_err(|error| wrong(&crate::protocol::words(&error)))?;
+        match parsed.environment_fault() {
+            Some(fault) => Err(wrong(&format!("env: {fault}"))),
+            None => Ok(Self { parsed }),
+        }
+    }
+
+    /// As a supervisor gets it, with or without its files.
+    pub(super) fn text(&self, with_files: bool) -> Box<RawValue> {
+        let own = &self.parsed;
+        let fields = Fields {
+            language: own.language.as_deref(),
+            code: own.code.as_ref(),
+            name: own.name.as_deref(),
+            args: own.args.as_deref(),
+            argv: own.argv.as_deref(),
+            stdin: own.stdin.as_ref(),
+            env: &own.env,
+            files: own.files.as_ref().filter(|_| with_files),
+            limits: &own.limits,
+            network: own.network.as_ref(),
+        };
+        // The supervisor refuses what could not be written.
+        to_raw_value(&fields).unwrap_or_else(|_| RawValue::NULL.to_owned())
     }
 
     /// Its memory limit in bytes, when a cell has `usual` without a request.
@@ -41,31 +64,22 @@ impl Request {
         both.into_iter().flatten().min().unwrap_or(0)
     }
 
-    /// What says which cell can serve it: everything but what travels with an execution
-    /// and files. `None` when it needs a cell of its own.
-    pub(super) fn key(&self) -> Option<String> {
-        let has_input =
-            (self.parsed.stdin.as_ref()).is_some_and(|text| !text.as_bytes().is_empty());
-        if self.parsed.argv.is_some() || has_input {
-            return None;
-        }
-        let mut fields: Map<String, Value> = serde_json::from_str(self.raw.get()).ok()?;
-        for field in ["code", "name", "args", "argv", "files", "stdin"] {
-            fields.remove(field);
-        }
-        let language = self.parsed.language.as_deref()?;
-        if let Some(Value::Object(limits)) = fields.get_mut("limits") {
-            limits.remove("wall");
-            limits.remove("grace");
-        }
-        let is_empty = |value: &Value| match value {
-            Value::Null => true,
-            Value::Object(fields) => fields.is_empty(),
-            _ => false,
+    /// Its language, if it asks for nothing else but what travels with an execution, and files: then
+    /// any interpreter of this language can serve it.
+    pub(super) fn plain_language(&self) -> Option<&str> {
+        let own = &self.parsed;
+        let has_input = (own.stdin.as_ref()).is_some_and(|text| !text.as_bytes().is_empty());
+        let limits = PartialLimits {
+            wall: None,
+            grace: None,
+            ..own.limits.clone()
         };
-        fields.retain(|_, value| !is_empty(value));
-        fields.insert("language".to_owned(), own_name(language).into());
-        serde_json::to_string(&fields).ok()
+        let is_plain = own.argv.is_none()
+            && !has_input
+            && own.env.is_empty()
+            && own.network.is_none()
+            && limits == PartialLimits::default();
+        own.language.as_deref().filter(|_| is_plain).map(own_name)
     }
 
     /// Whether a blank cell can serve it. A blank cell's network and limits are set up already. A
@@ -103,65 +117,54 @@ impl Request {
         Ok(())
     }
 
-    /// The request that opens branches of a context of this request: their files come with the
-    /// checkpoint.
-    ///
-    /// # Errors
-    /// It is not a JSON object.
-    pub(super) fn without_files(&self) -> Result<Box<RawValue>, Failure> {
-        let unreadable = |error| {
-            let words = crate::protocol::words(&error);
-            Failure::new(Code::BadParams, format!("request: {words}"))
-        };
-        let mut fields: Map<String, Value> =
-            serde_json::from_str(self.raw.get()).map_err(unreadable)?;
-        fields.remove("files");
-        serde_json::value::to_raw_value(&fields).map_err(unreadable)
-    }
-
     /// Its wall time and grace in milliseconds.
     pub(super) fn times(&self) -> (Option<u64>, Option<u64>) {
         let limits = &self.parsed.limits;
         (limits.wall.and_then(millis), limits.grace.and_then(millis))
     }
 
-    /// Its files as orders.
-    ///
-    /// # Errors
-    /// A file has not exactly one of `text` and `base64`.
-    pub(super) fn file_orders(&self) -> Result<Vec<FileOrder>, Failure> {
-        let order = |file: &cell::spec::RemoteFile| {
-            let content = match (&file.text, &file.base64) {
-                (Some(text), None) => RawText::from(text.as_str()),
-                (None, Some(text)) => decode_base64(text).map(RawText::from)?,
-                _ => return Err("wants exactly one of `text` and `base64`".to_owned()),
-            };
-            Ok(write(file.path.clone(), content))
+    /// Its files as an order.
+    pub(super) fn file_order(&self) -> Option<FileOrder> {
+        let files = self.parsed.files.clone()?;
+        Some(FileOrder::WriteAll { files })
+    }
+
+    /// The request that opens branches of a context of this request: their files come with the
+    /// checkpoint.
+    pub(super) fn without_files(&self) -> Self {
+        let own = &self.parsed;
+        let parsed = UnreadRequest {
+            language: own.language.clone(),
+            env: own.env.clone(),
+            limits: own.limits.clone(),
+            network: own.network.clone(),
+            ..UnreadRequest::default()
         };
-        let named = |file: &cell::spec::RemoteFile| {
-            order(file).map_err(|why| {
-                let message = format!("request: files: {}: {why}", file.path.display());
-                Failure::new(Code::BadParams, message)
-            })
-        };
-        self.parsed.files.iter().map(named).collect()
+        Self { parsed }
     }
 }
 
-fn write(path: PathBuf, content: RawText) -> FileOrder {
-    FileOrder::Write {
-        path,
-        content,
-        executable: false,
-        append: false,
-    }
-}
-
-/// The key of requests that name a language and nothing else.
-pub(super) fn plain_key(language: &str) -> String {
-    let mut fields = Map::new();
-    fields.insert("language".to_owned(), own_name(language).into());
-    Value::Object(fields).to_string()
+/// The fields of a request.
+#[derive(Serialize)]
+struct Fields<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    language: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a Unread<RawText>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<&'a [RawText]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    argv: Option<&'a [RawText]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdin: Option<&'a RawText>,
+    env: &'a BTreeMap<String, RawText>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<&'a Unread<Files>>,
+    limits: &'a PartialLimits,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<&'a PartialNetwork>,
 }
 
 /// A language's own name, which may be called by an alias.

@@ -13,7 +13,7 @@ use super::client::{Caller, json_of};
 use super::contexts::ContextKey;
 use super::processes::Processes;
 use super::suspend::Suspension;
-use super::{Action, ClientId, Hub, LinkId};
+use super::{Action, ClientId, Hub, LinkId, Party};
 use record::Template;
 
 use crate::protocol::{CallId, Start};
@@ -97,8 +97,8 @@ pub(super) enum Phase {
 pub(super) enum Kind {
     /// It waits in the pool with this index.
     Warm(usize),
-    /// One call.
-    Run,
+    /// One call of this party.
+    Run(Party),
     /// The context with this key.
     Context(ContextKey),
 }
@@ -108,7 +108,16 @@ impl Kind {
     pub(super) fn context(&self) -> Option<&str> {
         match self {
             Self::Context(key) => Some(&key.name),
-            Self::Warm(_) | Self::Run => None,
+            Self::Warm(_) | Self::Run(_) => None,
+        }
+    }
+
+    /// The party that it serves.
+    pub(super) const fn party(&self) -> Option<Party> {
+        match self {
+            Self::Context(key) => Some(key.party),
+            Self::Run(party) => Some(*party),
+            Self::Warm(_) => None,
         }
     }
 }
@@ -240,7 +249,7 @@ impl Session {
     }
 
     pub(super) fn is_run(&self) -> bool {
-        self.kind == Kind::Run
+        matches!(self.kind, Kind::Run(_))
     }
 
     /// Whether it has nothing to do.
@@ -409,8 +418,14 @@ impl Hub {
                 return;
             };
             session.deadline = patience.map(|patience| self.now + patience);
+            let is_execution = matches!(doing, Doing::Execute { .. });
+            let executed_for = caller.clone().filter(|_| is_execution);
             session.current = Some(Current { caller, doing });
             self.actions.push_back(Action::Order(link, json_of(&order)));
+            // An execution can last; all else is answered soon.
+            if let Some(caller) = executed_for {
+                self.sent(&caller);
+            }
             return;
         }
     }

@@ -11,8 +11,10 @@ use cell::server::{Layout, Open, Order};
 use super::admission::What;
 use super::branches::{Carry, Complete, Origin, unlike};
 use super::client::{Caller, json_of};
+use super::contexts::ContextKey;
 use super::session::{Doing, Job, Kind, Phase, Session, Work};
-use super::{Action, Hub, LinkId};
+use super::status::is_of;
+use super::{Action, Hub, LinkId, Party};
 use crate::protocol::{Code, ContextName, Failure, Notice, State, Suspended};
 
 /// Why a context's state is that of an earlier moment.
@@ -59,7 +61,7 @@ impl Hub {
         self.sessions.get(&link).is_some_and(|session| {
             let context = match &session.kind {
                 Kind::Context(key) => self.contexts.get(key),
-                Kind::Run | Kind::Warm(_) => None,
+                Kind::Run(_) | Kind::Warm(_) => None,
             };
             session.forked || context.is_some_and(|context| context.branches || context.replays)
         })
@@ -169,15 +171,14 @@ impl Hub {
         };
         let memory = session.memory;
         session.phase = Phase::Waiting;
-        let raw = (self.contexts.get(&key)).and_then(|context| context.branching.clone());
-        let request = raw.map(super::requests::Request::read);
+        let request = (self.contexts.get(&key)).and_then(|context| context.branching.clone());
         match request {
-            Some(Ok(request)) => {
+            Some(request) => {
                 self.line_up(&caller, request, memory, What::Resume(link));
                 self.admit();
                 self.shorten_queue();
             }
-            _ => self.not_lined_up(link, &Failure::new(Code::Failed, "its request is gone")),
+            None => self.not_lined_up(link, &Failure::new(Code::Failed, "its request is gone")),
         }
     }
 
@@ -236,9 +237,12 @@ impl Hub {
             work: begin,
         });
         session.phase = Phase::Active;
+        let Kind::Context(ContextKey { party, .. }) = session.kind else {
+            return;
+        };
         let waiting = match layout {
-            Layout::Replay => self.take_warm(request, true).map(|(link, _)| link),
-            _ => template.and_then(|_| self.take_forked(request, template)),
+            Layout::Replay => self.take_warm(request, true, party).map(|(link, _)| link),
+            _ => template.and_then(|_| self.take_forked(request, template, party)),
         };
         match waiting {
             Some(other) => self.move_to(link, other),
@@ -252,7 +256,7 @@ impl Hub {
             return;
         };
         let open = Open {
-            request: request.raw.clone(),
+            request: request.text(true),
             lasting: true,
             ready: true,
             forked: layout == Layout::Template,
@@ -335,9 +339,10 @@ impl Hub {
         times.min()
     }
 
-    /// Contexts that are suspended.
-    pub(super) fn count_suspended(&self) -> usize {
+    /// Contexts that are suspended, of all parties or of one.
+    pub(super) fn count_suspended(&self, of: Option<Party>) -> usize {
         let sessions = self.sessions.values();
+        let sessions = sessions.filter(|session| is_of(of, session.kind.party()));
         sessions.filter(|session| !session.has_cell()).count()
     }
 

@@ -30,23 +30,18 @@ impl Turns {
         self.0.retain(|(_, clients)| !clients.is_empty());
     }
 
-    /// The client whose turn it is.
-    pub(super) fn next(&self) -> Option<ClientId> {
-        self.0.front()?.1.front().copied()
+    /// The client whose turn it is, of those whose parties can have a cell.
+    pub(super) fn next(&self, can: impl Fn(Party) -> bool) -> Option<(Party, ClientId)> {
+        let (party, clients) = self.0.iter().find(|(party, _)| can(*party))?;
+        Some((*party, *clients.front()?))
     }
 
-    /// Removes that client, which has no waiting call.
-    pub(super) fn leave_first(&mut self) {
-        if let (Some((party, _)), Some(client)) = (self.0.front(), self.next()) {
-            self.leave(*party, client);
-        }
-    }
-
-    /// Ends the turn of that client and of its party.
-    pub(super) fn pass(&mut self) {
-        if let Some((_, clients)) = self.0.front_mut() {
+    /// Ends the turn of a party and of its client.
+    pub(super) fn pass(&mut self, party: Party) {
+        let at = self.0.iter().position(|(own, _)| *own == party);
+        if let Some((party, mut clients)) = at.and_then(|at| self.0.remove(at)) {
             clients.rotate_left(1);
-            self.0.rotate_left(1);
+            self.0.push_back((party, clients));
         }
     }
 }
@@ -58,8 +53,10 @@ mod tests {
     fn order(turns: &mut Turns, count: usize) -> Vec<ClientId> {
         let mut order = Vec::new();
         for _ in 0..count {
-            order.extend(turns.next());
-            turns.pass();
+            if let Some((party, client)) = turns.next(|_| true) {
+                order.push(client);
+                turns.pass(party);
+            }
         }
         order
     }
@@ -76,11 +73,23 @@ mod tests {
         turns.leave(one, 9);
         turns.leave(one, 1);
         assert_eq!(order(&mut turns, 3), [1, 2, 3]);
-        turns.leave_first();
+        turns.leave(many, 1);
         assert_eq!(order(&mut turns, 2), [2, 3]);
-        turns.leave_first();
-        turns.leave_first();
-        turns.leave_first();
-        assert_eq!(turns.next(), None);
+        turns.leave(many, 2);
+        turns.leave(many, 3);
+        assert_eq!(turns.next(|_| true), None);
+    }
+
+    #[test]
+    fn a_party_that_can_have_no_cell_keeps_its_turn() {
+        let mut turns = Turns::default();
+        let (full, other) = (Party::Door(1), Party::Door(2));
+        turns.join(full, 1);
+        turns.join(other, 9);
+        for _ in 0..2 {
+            assert_eq!(turns.next(|party| party != full), Some((other, 9)));
+            turns.pass(other);
+        }
+        assert_eq!(turns.next(|_| true), Some((full, 1)));
     }
 }

@@ -37,7 +37,9 @@ impl Server<'_> {
                 if peer.closing || peer.is_full() {
                     break;
                 }
-                match peer.lines.next() {
+                let line = peer.lines.next();
+                peer.note_taken();
+                match line {
                     Ok(Some(line)) => self.hub.line(id, &line),
                     Ok(None) => break,
                     Err(TooLong) => self.hub.too_long(id),
@@ -97,13 +99,19 @@ impl Server<'_> {
                     && !peer.closing
                     && let Ok(Some(line)) = peer.lines.next()
                 {
+                    peer.note_taken();
                     self.hub.line(id, &line);
                     self.act(now);
                 }
                 self.hub.input_over(id);
                 self.act(now);
             }
-            Ok(count) => peer.lines.push(&self.room[..count]),
+            Ok(count) => {
+                if let Err((beginning, failure)) = peer.take(&self.room[..count]) {
+                    self.hub.no_room(id, &beginning, failure);
+                    self.act(now);
+                }
+            }
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(_) => self.lose(id, now),
         }
@@ -116,7 +124,7 @@ impl Server<'_> {
         };
         let is_gone = found.intersects(PollFlags::POLLHUP | PollFlags::POLLERR);
         // What it said before it went is read first.
-        let speaks = peer.is_read() && !found.contains(PollFlags::POLLERR);
+        let speaks = peer.is_heard() && !found.contains(PollFlags::POLLERR);
         if is_gone && !speaks {
             self.lose(id, now);
         }
@@ -211,6 +219,6 @@ fn turn_away(socket: UnixStream, refusal: &Failure, now: Instant) {
     };
     // A connection that was just made has room for a line.
     let line = format!("{{\"id\":null,\"error\":{error}}}");
-    peer.outbox.push_line(&line, now);
+    peer.say(&line, now);
     let _ = peer.flush(now);
 }

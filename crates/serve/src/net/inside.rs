@@ -11,13 +11,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use record::error::{Result, SetupError, Step};
 
-use crate::Party;
+use crate::{Budget, Hub, Party};
 
 /// Makes clients of the loop.
 #[derive(Clone, Debug)]
 pub struct Connector {
     sender: Sender<(UnixStream, Party)>,
     wake: Arc<EventFd>,
+    budget: Budget,
+    unread: Budget,
 }
 
 /// Clients that the loop has not accepted yet.
@@ -27,11 +29,11 @@ pub struct Connections {
     wake: Arc<EventFd>,
 }
 
-/// Both ends of a way into the loop.
+/// Both ends of a way into the loop of a hub.
 ///
 /// # Errors
 /// The kernel refuses an eventfd(2).
-pub fn connections() -> Result<(Connector, Connections)> {
+pub fn connections(hub: &Hub) -> Result<(Connector, Connections)> {
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
     let wake = EventFd::from_flags(flags)
         .map_err(|errno| SetupError::os(Step::Inputs, "eventfd2", errno))?;
@@ -40,11 +42,29 @@ pub fn connections() -> Result<(Connector, Connections)> {
     let connector = Connector {
         sender,
         wake: Arc::clone(&wake),
+        budget: hub.budget().clone(),
+        unread: hub.unread().clone(),
     };
     Ok((connector, Connections { receiver, wake }))
 }
 
 impl Connector {
+    /// The bytes that wait for this loop.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The bytes that the doors' clients have not read.
+    pub fn unread(&self) -> &Budget {
+        &self.unread
+    }
+
+    /// Has the loop look whether there is room for more.
+    pub fn wake(&self) {
+        // A counter that is full wakes the loop as well.
+        let _ = self.wake.write(1);
+    }
+
     /// A socket to the loop, as a client of this party: see docs/PROTOCOL.md.
     ///
     /// # Errors
@@ -53,8 +73,7 @@ impl Connector {
         let (ours, theirs) = UnixStream::pair()?;
         let ended = |_| std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         self.sender.send((theirs, party)).map_err(ended)?;
-        // A counter that is full wakes the loop as well.
-        let _ = self.wake.write(1);
+        self.wake();
         Ok(ours)
     }
 }

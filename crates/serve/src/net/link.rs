@@ -10,6 +10,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, sendmsg, shutdown};
 
 use super::lines::Lines;
 use super::outbox::Outbox;
+use crate::Share;
 
 /// Longer reports end the connection: a record holds streams and results, each at most
 /// as long as the limits that the server was started with allow.
@@ -26,6 +27,8 @@ pub(super) struct Link {
     sockets: VecDeque<(u64, OwnedFd)>,
     /// Bytes that were sent.
     sent: u64,
+    /// Shares of clients whose bytes are in the outbox, each with the number of bytes up to its end.
+    shares: VecDeque<(u64, Share)>,
     /// Whether no order follows those in the outbox.
     pub(super) ending: bool,
 }
@@ -39,6 +42,7 @@ impl Link {
             outbox: Outbox::new(now),
             sockets: VecDeque::new(),
             sent: 0,
+            shares: VecDeque::new(),
             ending: false,
         }
     }
@@ -48,6 +52,14 @@ impl Link {
         let before = self.sent + self.outbox.len() as u64;
         self.sockets.push_back((before, socket));
         self.outbox.push_line(line, now);
+    }
+
+    /// Keeps a share until what is in the outbox now has been sent.
+    pub(super) fn hold(&mut self, share: Share) {
+        if self.outbox.len() > 0 {
+            let end = self.sent + self.outbox.len() as u64;
+            self.shares.push_back((end, share));
+        }
     }
 
     /// Sends what there is room for. A supervisor that is gone is noticed by the end of
@@ -82,6 +94,10 @@ impl Link {
         if flushed.is_err() {
             self.outbox = Outbox::new(now);
             self.sockets.clear();
+            self.shares.clear();
+        }
+        while self.shares.front().is_some_and(|(end, _)| *end <= at) {
+            self.shares.pop_front();
         }
         if self.ending && self.outbox.len() == 0 {
             self.ending = false;

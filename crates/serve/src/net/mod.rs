@@ -8,6 +8,7 @@ mod link;
 mod listen;
 mod outbox;
 mod peer;
+mod replaced;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -229,11 +230,12 @@ impl Server<'_> {
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
 
-    /// Whether a supervisor's client has too much to read already.
+    /// Whether a supervisor's client has too much to read already, or all of its party together.
     fn is_paused(&self, link: LinkId) -> bool {
-        let client = self.hub.listener(link);
-        let peer = client.and_then(|client| self.peers.get(&client));
-        peer.is_some_and(Peer::is_full)
+        self.hub.listener(link).is_some_and(|client| {
+            let is_full = self.peers.get(&client).is_some_and(Peer::is_full);
+            is_full || !self.hub.has_room_for_answers(client)
+        })
     }
 
     fn take_signals(&mut self) {
@@ -298,7 +300,7 @@ impl Server<'_> {
             match action {
                 Action::Say(client, line) => {
                     if let Some(peer) = self.peers.get_mut(&client) {
-                        peer.outbox.push_line(&line, now);
+                        peer.say(&line, now);
                         self.hub.note_full(client, peer.is_full());
                     }
                 }
@@ -313,6 +315,11 @@ impl Server<'_> {
                 Action::Order(link, order) => {
                     if let Some(link) = self.links.get_mut(&link) {
                         link.outbox.push_line(&order, now);
+                    }
+                }
+                Action::Hold(link, share) => {
+                    if let Some(link) = self.links.get_mut(&link) {
+                        link.hold(share);
                     }
                 }
                 Action::End(link) => {
@@ -369,10 +376,12 @@ impl Server<'_> {
         self.act(now);
     }
 
-    fn admit(&mut self, peer: Peer, party: Party, owner: bool) {
+    fn admit(&mut self, mut peer: Peer, party: Party, owner: bool) {
         self.next_client += 1;
-        self.peers.insert(self.next_client, peer);
         self.hub.connect(self.next_client, party, owner);
+        peer.share = Some(self.hub.share_of(self.next_client));
+        peer.unread = Some(self.hub.unread_of(self.next_client));
+        self.peers.insert(self.next_client, peer);
     }
 
     /// Gives clients their last lines.
@@ -406,11 +415,7 @@ impl Server<'_> {
         self.next_metrics = now + METRICS_EVERY;
         // A reader finds the old file or the new one. It is for observers only: a
         // failure does not end the server.
-        let mut beside = path.clone().into_os_string();
-        beside.push(".new");
-        if std::fs::write(&beside, self.hub.metrics_text()).is_ok() {
-            let _ = std::fs::rename(&beside, path);
-        }
+        let _ = replaced::replace(path, &self.hub.metrics_text(None));
     }
 }
 

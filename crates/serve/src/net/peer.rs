@@ -9,9 +9,11 @@ use nix::errno::Errno;
 use record::error::{Result, SetupError, Step};
 use sys::destination::Destination;
 
+use super::input::TURN;
 use super::lines::Lines;
 use super::outbox::Outbox;
-use crate::protocol::LONGEST_LINE;
+use crate::Share;
+use crate::protocol::{Failure, LONGEST_LINE};
 
 /// With more than this waiting for a client, nothing is read from it, nor from the
 /// supervisor that works for it.
@@ -28,7 +30,11 @@ pub(super) struct Peer {
     pub(super) input: Option<OwnedFd>,
     pub(super) output: Destination,
     pub(super) lines: Lines,
+    /// The party's share for these lines.
+    pub(super) share: Option<Share>,
     pub(super) outbox: Outbox,
+    /// The party's share for what is in it.
+    pub(super) unread: Option<Share>,
     /// Whether both directions are one socket, which ends as a whole.
     pub(super) is_socket: bool,
     /// Whether it is closed once all has been written.
@@ -42,7 +48,9 @@ impl Peer {
             input: Some(input),
             output: Destination::new(File::from(output)).map_err(failed("fstat"))?,
             lines: Lines::new(LONGEST_LINE),
+            share: None,
             outbox: Outbox::new(now),
+            unread: None,
             is_socket: false,
             closing: false,
         })
@@ -63,16 +71,69 @@ impl Peer {
         self.outbox.len() > ROOM
     }
 
-    /// Whether something is read from it.
-    pub(super) fn is_read(&self) -> bool {
+    /// Whether its calls are taken.
+    pub(super) fn is_heard(&self) -> bool {
         self.input.is_some() && !self.closing && !self.is_full()
+    }
+
+    /// Whether something is read from it: not before its lines so far are taken, or more of them
+    /// could arrive than are taken.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_heard() && !self.lines.has_next()
+    }
+
+    /// Takes bytes that arrived.
+    ///
+    /// # Errors
+    /// There is no room for its line, which begins with the bytes returned, and is dropped.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> std::result::Result<(), (Vec<u8>, Failure)> {
+        self.lines.push(bytes);
+        let counted = self.counted();
+        match self.share.as_mut().map(|share| share.try_set(counted)) {
+            Some(Err(failure)) => {
+                let beginning = self.lines.skip();
+                self.note_taken();
+                Err((beginning, failure))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that fewer bytes wait.
+    pub(super) fn note_taken(&mut self) {
+        let counted = self.counted();
+        if let Some(share) = &mut self.share {
+            share.set(counted);
+        }
+    }
+
+    /// The bytes that wait, unless they are those of one read.
+    fn counted(&self) -> usize {
+        match self.lines.len() {
+            few if few <= TURN => 0,
+            many => many,
+        }
     }
 
     /// # Errors
     /// It is gone.
     pub(super) fn flush(&mut self, now: Instant) -> Result<(), Errno> {
         let output = &self.output;
-        self.outbox.flush(now, |bytes| output.write(bytes))
+        let flushed = self.outbox.flush(now, |bytes| output.write(bytes));
+        self.note_unread();
+        flushed
+    }
+
+    /// Adds a line that it is to read.
+    pub(super) fn say(&mut self, line: &str, now: Instant) {
+        self.outbox.push_line(line, now);
+        self.note_unread();
+    }
+
+    fn note_unread(&mut self) {
+        if let Some(unread) = &mut self.unread {
+            unread.set(self.outbox.len());
+        }
     }
 
     /// When it has taken nothing for too long.

@@ -157,6 +157,8 @@ impl Failure {
     }
 }
 
+impl std::error::Error for Failure {}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.code.name(), self.message)
@@ -347,6 +349,10 @@ pub struct Status {
     pub checkpoint_bytes: Usage,
     /// Calls that wait for a cell.
     pub queue: Usage,
+    /// Bytes of clients that wait: of unfinished lines and bodies, and of calls.
+    pub waiting: Usage,
+    /// Bytes of answers and events that clients have not read. With more, their programs wait.
+    pub unread: Usage,
     /// Cells that wait for calls.
     pub pools: Vec<PoolStatus>,
     /// The memory limits of the cells that wait and the memory of templates, together; the

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -35,7 +35,13 @@ impl fmt::Display for CallId {
 
 /// The types of methods' parameters.
 mod types {
+    use cell::spec::Unread;
+    use record::bytes::RawText;
+
     pub(super) use crate::protocol::params::*;
+    // The large parts of calls are only passed on.
+    pub(super) type ContextRun = crate::protocol::params::ContextRun<Unread<RawText>>;
+    pub(super) type FileWrite = crate::protocol::params::FileWrite<Unread<RawText>>;
     pub(super) use crate::protocol::process::{
         ProcessInput, ProcessName, ProcessResize, ProcessSignal, ProcessStart,
     };
@@ -190,6 +196,41 @@ pub fn parse(line: &str) -> Result<(CallId, Call), Refused> {
     }
 }
 
+/// The id of a call of which only the beginning has arrived, if that comes before what is large.
+pub(crate) fn id_of_beginning(beginning: &[u8]) -> Option<CallId> {
+    /// Reads fields until there are no more, and keeps the id.
+    struct Beginning<'a>(&'a mut Option<CallId>);
+
+    impl<'de> Visitor<'de> for Beginning<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a call")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+            while let Some(field) = fields.next_key::<&str>()? {
+                match field {
+                    "id" => *self.0 = read_id(fields.next_value()?).ok(),
+                    _ => drop(fields.next_value::<IgnoredAny>()?),
+                }
+            }
+            Ok(())
+        }
+    }
+
+    let text = match std::str::from_utf8(beginning) {
+        Ok(text) => text,
+        // It can end within a character.
+        Err(error) => std::str::from_utf8(beginning.get(..error.valid_up_to())?).ok()?,
+    };
+    let mut id = None;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    // The text ends early, so this fails.
+    let _ = deserializer.deserialize_map(Beginning(&mut id));
+    id
+}
+
 fn read_id(text: &RawValue) -> Result<CallId, Failure> {
     let wrong = || {
         let message = format!("`id` is not a whole number or a text of at most {LONGEST_ID} bytes");
@@ -288,6 +329,20 @@ mod tests {
         }
         let long = format!(r#"{{"id":"{}","method":"status"}}"#, "x".repeat(257));
         assert!(refused(&long).1.contains("256 bytes"));
+    }
+
+    #[test]
+    fn the_id_is_found_in_the_beginning_of_a_line() {
+        let long = r#"{"id":"a","method":"run","params":{"request":{"code":"é"#.as_bytes();
+        for cut in [long.len(), long.len() - 1] {
+            assert_eq!(
+                id_of_beginning(&long[..cut]),
+                Some(CallId::Text("a".into()))
+            );
+        }
+        let line = br#"{"method":"run","params":{"request":{"code":"x"#;
+        assert_eq!(id_of_beginning(line), None);
+        assert_eq!(id_of_beginning(b"[7"), None);
     }
 
     #[test]

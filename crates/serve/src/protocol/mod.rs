@@ -18,6 +18,7 @@ pub use answer::{
     MetricsText, Notice, Outcome, PoolStatus, Ran, Restarted, Start, State, Status, TemplateStatus,
     Usage, Watching,
 };
+pub(crate) use call::id_of_beginning;
 pub(crate) use call::words;
 pub use call::{Call, CallId, METHODS, Refused, parse};
 pub use carried::{Branch, Checkpointed, Compared, Forked, Resumed, Rewound, Suspended};

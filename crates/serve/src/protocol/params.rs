@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cell::spec::RemoteRequest;
 use cell::spec::quantity::Bound;
+use cell::spec::{RemoteRequest, counted};
 use record::bytes::RawText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -80,16 +80,21 @@ pub struct ContextCreate {
 /// What `context.run` takes.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ContextRun {
+#[schemars(rename = "ContextRun")]
+pub struct ContextRun<Text = RawText> {
     /// The context.
     pub context: String,
     /// The code.
-    pub code: RawText,
+    pub code: Text,
     /// Its file name in tracebacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Arguments that the code sees.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "counted::args"
+    )]
     pub args: Vec<RawText>,
     /// The most wall time, at most what the context's limits allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -199,13 +204,14 @@ pub struct ContextListing {
 /// What `file.write` takes.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct FileWrite {
+#[schemars(rename = "FileWrite")]
+pub struct FileWrite<Text = RawText> {
     /// The context.
     pub context: String,
     /// Relative to `/workspace`. Directories above it are made.
     pub path: PathBuf,
     /// The file's whole content.
-    pub content: RawText,
+    pub content: Text,
     /// Whether it may be executed.
     #[serde(default)]
     pub executable: bool,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use cell::spec::counted;
 use record::bytes::RawText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,13 +19,21 @@ pub struct ProcessStart {
     /// The context.
     pub context: String,
     /// The program and its arguments. Exactly one of `argv` and `command` is given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "counted::argv"
+    )]
     pub argv: Option<Vec<RawText>>,
     /// A command for `sh -c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<RawText>,
     /// Variables besides those of the context; they replace variables of the same name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "counted::env"
+    )]
     pub env: BTreeMap<String, RawText>,
     /// Its working directory, an absolute path inside; without it, that of the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{Code, Error, check, parse};
+use crate::front::held;
 
 /// The most bytes of a message.
 const LONGEST: usize = 4 << 20;
@@ -54,9 +55,12 @@ impl Messages {
             let Some(frame) = self.body.frame().await else {
                 return self.envelopes.end().map(|()| None);
             };
-            let frame = frame.map_err(|error| {
-                let message = format!("the body cannot be read: {error}");
-                Error::new(Code::InvalidArgument, message)
+            let frame = frame.map_err(|error| match held::failure_of(&error) {
+                Some(failure) => failure.clone().into(),
+                None => {
+                    let message = format!("the body cannot be read: {error}");
+                    Error::new(Code::InvalidArgument, message)
+                }
             })?;
             if let Ok(bytes) = frame.into_data() {
                 self.envelopes.add(&bytes);

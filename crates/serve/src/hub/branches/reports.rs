@@ -1,6 +1,7 @@
 //! Supervisors' reports about checkpoints, and their effects.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use cell::server::Layout;
 use serde_json::value::RawValue;
@@ -27,8 +28,8 @@ impl Hub {
     ) {
         let Complete { bytes, layout } = complete;
         let by_itself = self.suspends_by_itself(link);
-        let (_, held) = self.held();
-        let most = self.settings.checkpoint_bytes;
+        let party = self.sessions.get(&link).and_then(|own| own.kind.party());
+        let room = party.map_or(0, |party| self.room_for_checkpoint(party));
         let Some(session) = self.sessions.get_mut(&link) else {
             return;
         };
@@ -44,10 +45,9 @@ impl Hub {
         if id != number {
             return;
         }
-        if held.saturating_add(bytes) > most {
-            let message = format!(
-                "with one of {bytes} bytes, the server's checkpoints would have more than {most} bytes"
-            );
+        if bytes > room {
+            let message =
+                format!("it has {bytes} bytes, and another checkpoint can have {room} bytes");
             return self.not_checkpointed(link, number, full(&message));
         }
         let has_work = !session.waiting.is_empty();
@@ -121,6 +121,7 @@ impl Hub {
         match branches {
             Ok(branches) => {
                 let fork = Fork {
+                    party: self.party_of(caller.client),
                     caller,
                     bytes: complete.bytes,
                     template,
@@ -142,12 +143,12 @@ impl Hub {
         caller: &Caller,
         context: &str,
         forking: Forking,
-    ) -> Result<Vec<(Caller, Request, Creation)>, Failure> {
+    ) -> Result<Vec<(Caller, Rc<Request>, Creation)>, Failure> {
         let number = forking.number;
         let gone = || Failure::new(Code::Lost, "the context is gone");
         let key = self.key_of(caller, context);
         let context = self.contexts.get(&key).ok_or_else(gone)?;
-        let raw = context.branching.as_ref().ok_or_else(gone)?;
+        let request = context.branching.as_ref().ok_or_else(gone)?;
         let branch = |index| {
             let caller = Caller {
                 branch: Some((number, index)),
@@ -161,14 +162,14 @@ impl Hub {
                 suspend_after: context.suspend_after,
                 branches: context.branches,
                 replays: context.replays,
-                branching: Some(raw.clone()),
+                branching: Some(Rc::clone(request)),
                 from: Some(Origin {
                     directory: self.directory(number)?,
                     layout: forking.complete.layout,
                     template: forking.template,
                 }),
             };
-            Ok((caller, Request::read(raw.clone())?, creation))
+            Ok((caller, Rc::clone(request), creation))
         };
         (0..forking.count).map(branch).collect()
     }

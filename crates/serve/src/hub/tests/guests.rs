@@ -36,7 +36,7 @@ fn world(settings: Settings) -> World {
 fn a_guest_needs_no_cell_and_works_beside_the_first() {
     let mut world = world(Settings::default());
     assert_eq!(world.answer(1, 2).unwrap()["result"]["start"], "shared");
-    assert_eq!(world.hub.used().0, 1);
+    assert_eq!(world.hub.used(None).0, 1);
     world.run_in(1, 3, "a");
     world.run_in(1, 4, "b");
     assert_eq!(world.running.len(), 2);

@@ -8,6 +8,7 @@ mod model;
 mod pool;
 mod processes;
 mod replay;
+mod shares;
 mod suspend;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -246,6 +247,8 @@ impl World {
                     self.obey(link, serde_json::from_str(&order).unwrap());
                 }
                 Action::Order(..) => {}
+                // Orders are written at once.
+                Action::Hold(_, share) => drop(share),
                 Action::End(link) if self.ends => self.kill(link),
                 Action::End(_) => {}
                 Action::Forget(link) => drop(self.alive.remove(&link)),

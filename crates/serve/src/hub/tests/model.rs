@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::hub::client::SMALL;
+use crate::{Budget, Shares};
 
 /// One thing that happens. Numbers choose among what there is.
 #[derive(Clone, Debug)]
 enum Step {
     Connect,
-    Run(u8),
+    Run(u8, u8),
     Create(u8, u8, bool, bool),
-    RunIn(u8, u8),
+    RunIn(u8, u8, u8),
     Interrupt(u8, u8),
     Restart(u8, u8),
     Describe(u8, u8),
@@ -42,10 +44,10 @@ fn step() -> impl Strategy<Value = Step> {
     let byte = any::<u8>;
     prop_oneof![
         2 => Just(Step::Connect),
-        6 => byte().prop_map(Step::Run),
+        6 => (byte(), byte()).prop_map(|(a, b)| Step::Run(a, b)),
         5 => (byte(), byte(), any::<bool>(), any::<bool>())
             .prop_map(|(a, b, c, d)| Step::Create(a, b, c, d)),
-        8 => (byte(), byte()).prop_map(|(a, b)| Step::RunIn(a, b)),
+        8 => (byte(), byte(), byte()).prop_map(|(a, b, c)| Step::RunIn(a, b, c)),
         3 => (byte(), byte()).prop_map(|(a, b)| Step::Interrupt(a, b)),
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Restart(a, b)),
         2 => (byte(), byte()).prop_map(|(a, b)| Step::Describe(a, b)),
@@ -83,6 +85,9 @@ struct Model {
 }
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const PARTIES: [Party; 2] = [Party::User(1000), Party::Door(1)];
+/// The bytes of a party that may wait, besides small calls.
+const WAITING: usize = 6000;
 const CELLS: usize = 3;
 const QUEUE: usize = 4;
 
@@ -105,11 +110,13 @@ impl Model {
             Step::Connect if self.clients.len() < 4 => {
                 self.next_client += 1;
                 self.clients.push(self.next_client);
-                self.world.connect(self.next_client);
+                let party = PARTIES[self.next_client as usize % PARTIES.len()];
+                self.world.hub.connect(self.next_client, party, false);
             }
             Step::Connect => {}
-            Step::Run(client) => {
-                let request = json!({"language": "python", "code": "1"});
+            Step::Run(client, size) => {
+                let code = "1".repeat(usize::from(size) * 16);
+                let request = json!({"language": "python", "code": code});
                 self.call(client, "run", json!({"request": request}));
             }
             Step::Create(client, context, keep, replay) => {
@@ -120,8 +127,9 @@ impl Model {
                 });
                 self.call(client, "context.create", params);
             }
-            Step::RunIn(client, context) => {
-                let params = json!({"context": name(context), "code": "1"});
+            Step::RunIn(client, context, size) => {
+                let code = "1".repeat(usize::from(size) * 16);
+                let params = json!({"context": name(context), "code": code});
                 self.call(client, "context.run", params);
             }
             Step::Interrupt(client, context) => {
@@ -338,9 +346,13 @@ impl Model {
                 assert!(is_interrupt || result["state"].is_string(), "{line}");
             }
         }
-        // Whatever waits does so for something.
+        // Whatever waits does so for something. One cell is the other party's alone.
         let busy = !self.world.running.is_empty();
-        assert!(unanswered == 0 || busy || self.world.alive.len() == CELLS);
+        assert!(unanswered == 0 || busy || self.world.alive.len() >= CELLS - 1);
+        for party in PARTIES {
+            let held = self.world.hub.budget().held(party);
+            assert!(held <= WAITING + SMALL * unanswered, "{held} bytes wait");
+        }
         assert!(
             self.world
                 .running
@@ -365,8 +377,15 @@ proptest! {
 
     #[test]
     fn any_interleaving_answers_every_call_once(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut world = World::new(Settings {
+            max_cells: CELLS,
+            max_queue: QUEUE,
+            parties: PARTIES.len(),
+            ..Settings::default()
+        });
+        world.hub.budget = Budget::of(Shares::within(2 * WAITING, PARTIES.len(), WAITING, 0));
         let mut model = Model {
-            world: World::with(CELLS, QUEUE),
+            world,
             clients: Vec::new(),
             next_client: 0,
             next_id: 0,
@@ -393,5 +412,6 @@ proptest! {
         model.world.pass(Duration::from_secs(3600));
         prop_assert!(model.world.alive.is_empty() && model.world.running.is_empty());
         prop_assert!(model.world.stored.is_empty(), "{:?}", model.world.stored);
+        prop_assert_eq!(model.world.hub.budget().all(), 0);
     }
 }

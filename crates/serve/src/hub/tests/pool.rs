@@ -120,7 +120,7 @@ fn templates_count_for_what_waits() {
     let created = &world.answer(1, 6).unwrap()["result"];
     assert_eq!(created["start"], "forked", "{created}");
     assert_eq!(created["template"]["generation"], 1, "{created}");
-    let text = world.hub.metrics_text();
+    let text = world.hub.metrics_text(None);
     assert!(
         text.contains("cellblock_warm_memory_bytes 1000\n"),
         "{text}"
