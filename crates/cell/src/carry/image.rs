@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 use nix::errno::Errno;
@@ -45,6 +45,7 @@ pub(super) struct Rest {
     pub(super) extended: String,
     /// Signals that are blocked.
     pub(super) blocked: u64,
+    #[serde(with = "maps")]
     pub(super) mappings: Vec<Mapping>,
     /// The end of the heap.
     pub(super) heap_end: u64,
@@ -110,6 +111,13 @@ impl Rest {
         let damaged = |what| Err(Refusal::Damaged(what));
         maps::check(&self.mappings)?;
         descriptors::check(&self.descriptors)?;
+        if !self
+            .mappings
+            .iter()
+            .any(|one| one.source == maps::Source::Stack)
+        {
+            return damaged("it has no stack");
+        }
         if Registers::from_words(&self.registers).is_none() {
             return Err(Refusal::Machine);
         }
@@ -169,16 +177,20 @@ impl Image {
     /// Completes the file, in which the content of the pages already is.
     pub(super) fn complete(file: File, rest: Rest) -> Result<Self, Refusal> {
         let failed = |error: std::io::Error| system("write", &error);
-        let json = serde_json::to_vec(&rest).map_err(|_| system_of("write", Errno::EINVAL))?;
-        if json.len() as u64 > LONGEST_REST {
+        let place = PAGE + rest.content().map(Span::len).sum::<u64>();
+        let mut json = BufWriter::new(&file);
+        json.seek(SeekFrom::Start(place)).map_err(failed)?;
+        serde_json::to_writer(&mut json, &rest).map_err(|error| system("write", &error.into()))?;
+        let length = json.stream_position().map_err(failed)? - place;
+        json.flush().map_err(failed)?;
+        drop(json);
+        if length > LONGEST_REST {
             return Err(Refusal::TooMuch {
                 what: "bytes beside pages",
                 most: LONGEST_REST,
             });
         }
-        let place = PAGE + rest.content().map(Span::len).sum::<u64>();
-        file.write_all_at(&json, place).map_err(failed)?;
-        let header = [&MAGIC[..], &(json.len() as u64).to_le_bytes()].concat();
+        let header = [&MAGIC[..], &length.to_le_bytes()].concat();
         file.write_all_at(&header, 0).map_err(failed)?;
         Ok(Self { file, rest })
     }

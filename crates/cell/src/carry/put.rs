@@ -49,7 +49,8 @@ pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Base>) -> Result<(
     let mut tracee = Tracee::stop(subject.pid).map_err(Refusal::of_stop)?;
     let target = Target::look(&tracee, image, subject, base)?;
     target.refuse_missing_files(image, subject)?;
-    let found = pages::find(subject.pid, &target.mappings)?;
+    let private = target.mappings.iter().filter(|one| one.is_private());
+    let found = pages::find(subject.pid, private)?;
     match target.change(&mut tracee, image, base, &found) {
         Ok(()) => Ok(()),
         Err(refusal) => {
@@ -246,7 +247,7 @@ impl Target {
 fn empty_pages(found: &[Span], image: &Image) -> Vec<Span> {
     let content: Vec<Span> = image.rest.content().collect();
     let inherited: Vec<Span> = image.rest.inherited().collect();
-    let private = (image.rest.mappings.iter()).filter(|one| !one.is_kernel() && !one.shared);
+    let private = image.rest.mappings.iter().filter(|one| one.is_private());
     let mapped: Vec<Span> = private.map(Mapping::span).collect();
     let left = common(found, &mapped);
     without(&without(&left, &content), &inherited)
@@ -260,10 +261,7 @@ fn drop_pages(
     spans: &[Span],
 ) -> Result<Vec<Span>, Refusal> {
     let mut cleared = Vec::new();
-    for mapping in mappings
-        .iter()
-        .filter(|one| !one.is_kernel() && !one.shared)
-    {
+    for mapping in mappings.iter().filter(|one| one.is_private()) {
         let is_file = matches!(mapping.source, Source::File { .. });
         for span in common(spans, &[mapping.span()]) {
             if is_file || span.len() >= WORTH_A_CALL {

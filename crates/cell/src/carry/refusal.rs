@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 /// The hint for states that cannot be carried.
-const REPLAY: &str = "create the context with --replay (\"replay\": true), by which what was executed is executed again";
+pub(crate) const REPLAY: &str = "create the context with --replay (\"replay\": true), by which what was executed is executed again";
 
 /// Why a state was not carried. Nothing was changed, and the process goes on as before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +15,10 @@ pub enum Refusal {
     Processes,
     #[error("the memory at {0:#x} is shared and writable")]
     SharedMemory(u64),
+    #[error("the memory at {0:#x} is kept out of forks (MADV_DONTFORK)")]
+    NotForked(u64),
+    #[error("the process has forbidden others to look at it (PR_SET_DUMPABLE)")]
+    Undumpable,
     #[error("descriptor {number} is {what}")]
     Descriptor { number: i32, what: String },
     #[error("there are timers of timer_create(2)")]
@@ -52,6 +56,8 @@ impl Refusal {
             Self::Threads(_) => "threads",
             Self::Processes => "processes",
             Self::SharedMemory(_) => "shared_memory",
+            Self::NotForked(_) => "not_forked",
+            Self::Undumpable => "undumpable",
             Self::Descriptor { .. } => "descriptor",
             Self::Timers => "timers",
             Self::Signal => "signal",
@@ -79,6 +85,8 @@ impl Refusal {
             Self::SharedMemory(_) => {
                 "close it, or use private memory: mmap.ACCESS_COPY, or mmap_mode=\"c\" in numpy"
             }
+            Self::NotForked(_) => "unmap it, or advise MADV_DOFORK (madvise(2))",
+            Self::Undumpable => "have the code call prctl(PR_SET_DUMPABLE, 1) first",
             Self::Descriptor { .. } => {
                 "close it and open it again afterwards; regular files that have a name can stay open"
             }

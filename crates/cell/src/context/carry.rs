@@ -81,8 +81,15 @@ impl<'a> Context<'a> {
             return Err(failed("there is no interpreter whose state could be taken")
                 .hint("execute something first"));
         };
-        if let Some(log) = &self.log {
-            log.own.check()?;
+        match &self.log {
+            Some(log) => log.own.check()?,
+            None if !live.facts.driver.is_some_and(|driver| driver.is_template) => {
+                let language = self.spec.language().unwrap_or_default();
+                return Err(failed("the memory of this interpreter cannot be carried")
+                    .on(language)
+                    .hint(carry::REPLAY));
+            }
+            None => {}
         }
         (DirBuilder::new().mode(0o700).create(to)).map_err(|e| on_disk("mkdir", &e, to))?;
         let base = base_of(self.stock, layout);
@@ -191,6 +198,7 @@ impl<'a> Context<'a> {
         };
         match put(&mut live, &image, base, &tree) {
             Ok(()) => {
+                live.is_restored = true;
                 self.live = Some(live);
                 self.lost = None;
                 self.restored = Some(why.unwrap_or_else(|| format!("{OF_CHECKPOINT}; {SHARED}")));
@@ -232,17 +240,18 @@ type Carried = (nix::unistd::Pid, nix::unistd::Pid, Vec<carry::Identity>);
 /// Waits until the interpreter waits for its next request.
 fn subject(live: &mut Live<'_>) -> Result<Carried> {
     live.cell.settle()?;
+    let waits =
+        |carried: &Carried| carry::waits(carried.1, crate::drivers::CHANNEL_FD).map_err(refused);
     let until = Instant::now() + START;
     loop {
         let carried = live.cell.carried();
-        let waits = |carried: &Carried| carry::waits(carried.1, crate::drivers::CHANNEL_FD);
-        match carried.filter(waits) {
-            Some(carried) => return Ok(carried),
-            None if !live.cell.lives() || Instant::now() > until => {
+        match carried {
+            Some(carried) if waits(&carried)? => return Ok(carried),
+            _ if !live.cell.lives() || Instant::now() > until => {
                 return Err(refused(Refusal::Busy));
             }
             // Reported system calls are answered meanwhile.
-            None => live.cell.watch_for(PACE)?,
+            _ => live.cell.watch_for(PACE)?,
         }
     }
 }

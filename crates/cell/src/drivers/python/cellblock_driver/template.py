@@ -26,7 +26,7 @@ from select import poll
 
 import _socket
 
-from . import doublefork, ending, immortal, protocol, rehearsal
+from . import doublefork, ending, immortal, protocol, randomness, rehearsal
 
 CLONE_NEWPID = 0x20000000
 EAGAIN, EOPNOTSUPP = 11, 95
@@ -254,8 +254,5 @@ def renew(fields):
     for name, value in environment.items():
         if os.environb.get(name) != value:
             os.environb[name] = value
-    # Python's own `random` has a new seed after each fork.
-    for module in "numpy.random", "torch":
-        seed = getattr(sys.modules.get(module), "seed", None)
-        if seed:
-            seed()
+    randomness.renew()
+    randomness.renew_preloaded()
