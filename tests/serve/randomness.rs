@@ -13,7 +13,7 @@ const BEGIN: &str = "
 import ctypes, json, multiprocessing, os, random, secrets, sqlite3, ssl, sys, tempfile, uuid
 libc = ctypes.CDLL(None)
 libc.getauxval.restype = ctypes.c_void_p
-libc.srand(7)
+libc.srand48(7)
 own = random.Random(7)
 database = sqlite3.connect(':memory:')
 numpy = sys.modules.get('numpy')
@@ -30,7 +30,7 @@ def draw():
         'tempfile': next(tempfile._get_candidate_names()),
         'authkey': bytes(multiprocessing.current_process().authkey).hex(),
         'uuid1 node': uuid.getnode(),
-        'seeded by the code': (own.random(), libc.rand()),
+        'seeded by the code': (own.random(), libc.lrand48()),
         'hash()': hash('text'),
         'AT_RANDOM': ctypes.string_at(libc.getauxval(25), 16).hex(),
         'address layout': ctypes.cast(libc.rand, ctypes.c_void_p).value,

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt as _;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::descriptors::{self, Descriptors};
+use super::descriptors::{self, Descriptors, What};
 use super::maps::{self, Mapping};
 use super::refusal::Refusal;
 use record::bytes::RawText;
@@ -254,6 +254,20 @@ impl Image {
     /// Bytes of pages in it.
     pub fn size(&self) -> u64 {
         self.rest.content().map(Span::len).sum()
+    }
+
+    /// The paths of the working directory, and of files and directories that are open or mapped.
+    pub fn paths(&self) -> impl Iterator<Item = &RawText> {
+        let rest = &self.rest;
+        let mapped = rest.mappings.iter().filter_map(|one| match &one.source {
+            maps::Source::File { path, .. } => Some(&**path),
+            _ => None,
+        });
+        let open = rest.descriptors.values().filter_map(|one| match &one.what {
+            What::File { path, .. } | What::Directory { path, .. } => Some(path),
+            _ => None,
+        });
+        [&rest.directory].into_iter().chain(open).chain(mapped)
     }
 
     /// All pages by address, each of 4096 bytes.

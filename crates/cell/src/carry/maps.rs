@@ -190,9 +190,18 @@ impl Names {
     }
 }
 
-/// Reads the mappings of `pid`. Only smaps has their flags.
+/// Reads the mappings of `pid`. Only smaps has their flags; for it, the kernel looks at every page.
 pub(super) fn of(pid: Pid) -> Result<Vec<Mapping>, Refusal> {
-    let file = File::open(format!("/proc/{pid}/smaps")).map_err(failed)?;
+    read_file(pid, "smaps")
+}
+
+/// The same as if a fork copied all of them: in a tenth of the time.
+pub(super) fn without_flags(pid: Pid) -> Result<Vec<Mapping>, Refusal> {
+    read_file(pid, "maps")
+}
+
+fn read_file(pid: Pid, name: &str) -> Result<Vec<Mapping>, Refusal> {
+    let file = File::open(format!("/proc/{pid}/{name}")).map_err(failed)?;
     read(BufReader::with_capacity(64 << 10, file))
 }
 

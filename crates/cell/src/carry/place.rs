@@ -28,9 +28,15 @@ pub(super) fn set_layout(
         if set != rest.heap_end {
             return Err(Refusal::System("brk", Errno::ENOMEM));
         }
-        let mut moved = maps::of(caller.tracee.pid())?;
+        let mut moved = maps::without_flags(caller.tracee.pid())?;
         let room = caller.room();
         moved.retain(|mapping| mapping.span() != room);
+        for mapping in &mut moved {
+            // Only the end of the heap is another one.
+            if let Ok(place) = found.binary_search_by_key(&mapping.start, |one| one.start) {
+                mapping.on_fork = found[place].on_fork;
+            }
+        }
         now = Cow::Owned(moved);
     }
     for change in layout::changes(&rest.mappings, &now) {

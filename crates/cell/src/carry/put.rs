@@ -47,7 +47,8 @@ impl From<Refusal> for Failure {
 /// Why not, and what became of the process.
 pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Base>) -> Result<(), Failure> {
     let mut tracee = Tracee::stop(subject.pid).map_err(Refusal::of_stop)?;
-    let target = Target::look(&tracee, image, subject, base)?;
+    let mappings = maps::of(subject.pid)?;
+    let target = Target::look(&tracee, image, subject, base, mappings)?;
     target.refuse_missing_files(image, subject)?;
     let private = target.mappings.iter().filter(|one| one.is_private());
     let found = pages::find(subject.pid, private)?;
@@ -67,7 +68,8 @@ pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Base>) -> Result<(
 /// Why not.
 pub fn fits(image: &Image, subject: Subject<'_>, base: Option<&Base>) -> Result<(), Refusal> {
     let tracee = Tracee::stop(subject.pid).map_err(Refusal::of_stop)?;
-    Target::look(&tracee, image, subject, base).map(drop)
+    let mappings = maps::without_flags(subject.pid)?;
+    Target::look(&tracee, image, subject, base, mappings).map(drop)
 }
 
 /// The process before it is changed.
@@ -88,6 +90,7 @@ impl Target {
         image: &Image,
         subject: Subject<'_>,
         base: Option<&Base>,
+        mappings: Vec<Mapping>,
     ) -> Result<Self, Refusal> {
         let rest = &image.rest;
         waits_for_request(tracee)?;
@@ -108,7 +111,6 @@ impl Target {
             return Err(Refusal::Confined);
         }
         status::refuse_others(subject.pid, subject.init)?;
-        let mappings = maps::of(subject.pid)?;
         layout::refuse_unfit(&rest.mappings)?;
         layout::refuse_unlike(&rest.mappings, &mappings)?;
         if rest.inherited().next().is_some() && base.is_none() {

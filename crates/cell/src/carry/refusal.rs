@@ -37,6 +37,8 @@ pub enum Refusal {
     TooMuch { what: &'static str, most: u64 },
     #[error("{0:?} does not exist in the other cell")]
     Missing(String),
+    #[error("{0:?} is in use, and the copy of the workspace cannot have it")]
+    LeftOut(String),
     #[error("the image is damaged: {0}")]
     Damaged(&'static str),
     #[error("the processor is not one whose registers are known")]
@@ -67,6 +69,7 @@ impl Refusal {
             Self::Unreadable(_) => "unreadable",
             Self::TooMuch { .. } => "too_much",
             Self::Missing(_) => "missing",
+            Self::LeftOut(_) => "left_out",
             Self::Damaged(_) => "damaged",
             Self::Machine => "machine",
             Self::Tracing(_) => "tracing",
@@ -102,6 +105,7 @@ impl Refusal {
                 "free some, or create the context with --replay (\"replay\": true)"
             }
             Self::Missing(_) => "copy the workspace first, or close the file",
+            Self::LeftOut(_) => "close it, or move it: its path is too long or nested too deeply",
             Self::Damaged(_) => "take it again",
             Self::Tracing(_) => {
                 "create the context with --replay (\"replay\": true), by which what was executed is executed again; kernel.yama.ptrace_scope 0 or 1 allows tracing, and so do the default filters of containers"

@@ -87,6 +87,20 @@ pub(super) fn is_undumpable(pid: Pid) -> bool {
     matches!((owner(""), owner("/status")), (Ok(of_process), Ok(of_file)) if of_process != of_file)
 }
 
+/// Whether the process has executed a program since it was forked.
+pub(super) fn has_executed(pid: Pid) -> bool {
+    /// In the flags of proc_pid_stat(5).
+    const PF_FORKNOEXEC: u64 = 1 << 6;
+    let stat = read(pid, "stat").unwrap_or_default();
+    // The name in parentheses may contain anything.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let flags = fields
+        .split_whitespace()
+        .nth(6)
+        .and_then(|flags| flags.parse().ok());
+    flags.is_some_and(|flags: u64| flags & PF_FORKNOEXEC == 0)
+}
+
 /// Refuses when the process has children, or its pid namespace has other processes: they
 /// all descend from its init.
 pub(super) fn refuse_others(pid: Pid, init: Option<Pid>) -> Result<(), Refusal> {

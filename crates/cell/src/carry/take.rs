@@ -57,11 +57,11 @@ pub fn take(
 }
 
 /// Whether the process seems to wait in read(2) on this descriptor, and is not stopped.
-/// Where the kernel does not say, it may.
+/// Where the kernel does not say, it may. `is_copy` is whether it was forked from a template.
 ///
 /// # Errors
 /// The process is one that this process may not look at.
-pub fn waits(pid: Pid, descriptor: i32) -> Result<bool, Refusal> {
+pub fn waits(pid: Pid, descriptor: i32, is_copy: bool) -> Result<bool, Refusal> {
     let prefix = format!("{} {descriptor:#x} ", libc::SYS_read);
     match status::read(pid, "syscall") {
         Ok(call) => {
@@ -72,6 +72,8 @@ pub fn waits(pid: Pid, descriptor: i32) -> Result<bool, Refusal> {
         Err(Refusal::System(_, Errno::ENOENT)) => Ok(true),
         Err(Refusal::System(_, errno @ (Errno::EACCES | Errno::EPERM))) => {
             match status::is_undumpable(pid) {
+                // Until it executes its program, it is as undumpable as init.
+                true if !is_copy && !status::has_executed(pid) => Ok(false),
                 true => Err(Refusal::Undumpable),
                 false => Err(Refusal::Tracing(errno)),
             }

@@ -24,6 +24,7 @@ use crate::workspace::{Caps, Tree, copy};
 use record::FileChange;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 
 /// How long an interpreter gets to wait for its next request: after an execution it
 /// does so at once, after its start it imports its modules first.
@@ -37,7 +38,7 @@ pub(super) const WORKSPACE: &str = "workspace";
 /// Why a state was restored.
 const OF_CHECKPOINT: &str = "the state is that of a checkpoint";
 /// What all contexts that go on from one image share.
-const SHARED: &str = "all that go on from it share its seeds of hashes and of random numbers";
+const SHARED: &str = "all that go on from it share its hash seed, and the generators of random numbers that the code seeded itself";
 
 /// Which interpreters have their memory laid out like the one whose state was taken, and
 /// so can go on from it.
@@ -240,8 +241,10 @@ type Carried = (nix::unistd::Pid, nix::unistd::Pid, Vec<carry::Identity>);
 /// Waits until the interpreter waits for its next request.
 fn subject(live: &mut Live<'_>) -> Result<Carried> {
     live.cell.settle()?;
-    let waits =
-        |carried: &Carried| carry::waits(carried.1, crate::drivers::CHANNEL_FD).map_err(refused);
+    let is_copy = live.is_forked();
+    let waits = |carried: &Carried| {
+        carry::waits(carried.1, crate::drivers::CHANNEL_FD, is_copy).map_err(refused)
+    };
     let until = Instant::now() + START;
     loop {
         let carried = live.cell.carried();
@@ -292,7 +295,24 @@ fn write(
             Refusal::TooMuch { most: held, .. } if held == most => no_room(most),
             refusal => refused(refusal),
         })?;
-    with_workspace(live, layout, to, image.size(), most)
+    let made = with_workspace(live, layout, to, image.size(), most)?;
+    refuse_left_out(&image, &open_tree(&to.join(WORKSPACE))?)?;
+    Ok(made)
+}
+
+/// Refuses a state with files of the workspace that the checkpoint has no copy of: nothing could go
+/// on from it. What is mapped and deleted stays in the process that goes back.
+fn refuse_left_out(image: &Image, copy: &OwnedFd) -> Result<()> {
+    for path in image.paths() {
+        if let Ok(inside) = path.as_path().strip_prefix(crate::spec::WORKSPACE)
+            && !path.as_bytes().ends_with(b" (deleted)")
+            && !inside.as_os_str().is_empty()
+            && Beneath::new(copy).find(inside).is_err()
+        {
+            return Err(refused(Refusal::LeftOut(inside.display().to_string())));
+        }
+    }
+    Ok(())
 }
 
 /// Adds the workspace to a checkpoint that has `bytes` bytes and may grow to `most`.

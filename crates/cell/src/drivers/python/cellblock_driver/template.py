@@ -115,6 +115,7 @@ def serve(number, names, load):
     while os.open(os.devnull, os.O_RDWR) < FREE - 1:
         pass  # so that no descriptor of a request has a number of a copy's own
     rehearsal.rehearse()  # what is made at first use is shared by all copies
+    randomness.renew()  # likewise
     ending.survey()
     ending.await_end = await_end
     reserved.clear()
