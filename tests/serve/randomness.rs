@@ -160,6 +160,8 @@ fn repeats_nothing_on(rootfs: &str, modules: &str) {
     });
     compare(By::Guest, &draws);
 
+    let server = Server::start_on(rootfs, &[]);
+    let mut client = server.connect();
     let params = json!({"request": request, "context": "c", "branches": true});
     client.ask("context.create", params);
     begin(&mut client, "c", "cold");
