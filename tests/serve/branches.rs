@@ -27,7 +27,7 @@ fn create(client: &mut Client, name: &str) {
 }
 
 /// The result, unless this host cannot carry state at all.
-fn carried(line: Value) -> Option<Value> {
+pub(crate) fn carried(line: Value) -> Option<Value> {
     let Some(error) = line.get("error") else {
         return Some(line["result"].clone());
     };
@@ -344,4 +344,58 @@ fn an_idle_context_is_suspended_and_its_file_is_private() {
     let look = client.run_in("a", "print(x)");
     assert_eq!(stdout(&look), "5\n", "{executed} {look}");
     assert_eq!(look["state"], "restored");
+}
+
+#[test]
+fn an_obstacle_is_named_at_once_and_harms_nothing() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    create(&mut client, "a");
+    let made = client.call("context.checkpoint", json!({"context": "a"}));
+    if carried(made).is_none() {
+        return;
+    }
+    let mut refused = |begin: &str, end: &str, why: &str| {
+        let began = client.run_in("a", begin);
+        assert_eq!(began["record"]["outcome"], "ok", "{began}");
+        for method in ["context.checkpoint", "context.suspend"] {
+            let refused = client.call(method, json!({"context": "a"}));
+            let message = refused["error"]["message"].as_str().unwrap();
+            assert!(message.contains(why), "{refused}");
+            assert!(refused["error"]["hint"].is_string(), "{refused}");
+        }
+        let ended = client.run_in("a", end);
+        assert_eq!(
+            (stdout(&ended), &ended["state"]),
+            ("41\n", &json!("kept")),
+            "{ended}"
+        );
+    };
+    refused(
+        "import ctypes; libc = ctypes.CDLL(None); _ = libc.prctl(4, 0)",
+        "_ = libc.prctl(4, 1); print(x.v)",
+        "PR_SET_DUMPABLE",
+    );
+    refused(
+        "import mmap; m = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); m.madvise(10)",
+        "m.close(); print(x.v)",
+        "MADV_DONTFORK",
+    );
+    client.ask("context.checkpoint", json!({"context": "a"}));
+
+    // Languages whose memory is not carried wait in their own ways.
+    let params = json!({"request": {"language": "bash"}, "context": "b"});
+    client.ask("context.create", params);
+    client.run_in("b", "x=5");
+    let refused = client.call("context.checkpoint", json!({"context": "b"}));
+    let error = &refused["error"];
+    assert!(
+        error["message"].as_str().unwrap().contains("bash"),
+        "{refused}"
+    );
+    assert!(
+        error["hint"].as_str().unwrap().contains("replay"),
+        "{refused}"
+    );
+    assert_eq!(stdout(&client.run_in("b", "echo $x")), "5\n");
 }

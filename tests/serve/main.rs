@@ -20,6 +20,7 @@ mod mcp;
 mod pandas;
 mod processes;
 mod random;
+mod randomness;
 mod replay;
 mod shared;
 mod shell;

@@ -14,6 +14,8 @@ struct Language {
     raise: &'static str,
     /// Ends the interpreter.
     end: &'static str,
+    /// Prints random numbers, each by another generator.
+    draw: &'static str,
 }
 
 const LANGUAGES: &[Language] = &[
@@ -24,6 +26,7 @@ const LANGUAGES: &[Language] = &[
         look: "print(x, open('f').read())",
         raise: "x += 10; raise ValueError(x)",
         end: "import os; os._exit(7)",
+        draw: "import random, secrets, ssl; print(random.random(), secrets.token_hex(), ssl.RAND_bytes(8).hex())",
     },
     Language {
         name: "javascript",
@@ -32,6 +35,7 @@ const LANGUAGES: &[Language] = &[
         look: "console.log(x, fs.readFileSync('f', 'utf8'))",
         raise: "x += 10; throw new RangeError(String(x))",
         end: "process.exit(7)",
+        draw: "console.log(Math.random(), require('crypto').randomUUID())",
     },
     Language {
         name: "typescript",
@@ -40,6 +44,7 @@ const LANGUAGES: &[Language] = &[
         look: "console.log(x, fs.readFileSync('f', 'utf8'))",
         raise: "x += 10; throw new RangeError(String(x))",
         end: "process.exit(7)",
+        draw: "console.log(Math.random(), require('crypto').randomUUID())",
     },
     Language {
         name: "r",
@@ -48,6 +53,7 @@ const LANGUAGES: &[Language] = &[
         look: "cat(x, readLines('f', warn = FALSE)); cat('\\n')",
         raise: "x <- x + 10L; stop('x')",
         end: "quit(status = 7)",
+        draw: "cat(runif(1), rnorm(1), '\\n')",
     },
     Language {
         name: "java",
@@ -56,6 +62,7 @@ const LANGUAGES: &[Language] = &[
         look: "System.out.println(x + \" \" + Files.readString(Path.of(\"f\")));",
         raise: "x += 10; throw new IllegalStateException(\"x\");",
         end: "System.exit(7);",
+        draw: "System.out.println(Math.random() + \" \" + java.util.UUID.randomUUID() + \" \" + new java.util.Random().nextLong());",
     },
     Language {
         name: "bash",
@@ -64,6 +71,7 @@ const LANGUAGES: &[Language] = &[
         look: "echo $x $(cat f)",
         raise: "x=$((x + 10)); (exit 3)",
         end: "exit 7",
+        draw: "echo $RANDOM$RANDOM$RANDOM $SRANDOM",
     },
 ];
 
@@ -129,6 +137,7 @@ fn replays(language: &Language) {
     assert_eq!(diff["files"].as_array().unwrap().len(), 2, "{diff}");
 
     // Its branches go on from there, independently of each other.
+    let mut draws = Vec::new();
     let forked = client.ask("context.fork", json!({"context": "a", "n": 2}));
     let branches = forked["branches"].as_array().unwrap();
     for branch in branches {
@@ -143,10 +152,12 @@ fn replays(language: &Language) {
         client.run_in(name, language.count);
         assert_eq!(look(language, &mut client, name, seen), ("14 14\n", "kept"));
         client.ask("file.read", json!({"context": name, "path": "new"}));
+        draws.push(client.run_in(name, language.draw));
         client.ask("context.delete", json!({"context": name}));
     }
     assert_eq!(look(language, &mut client, "a", seen), ("13 13\n", "kept"));
 
+    draws.push(client.run_in("a", language.draw));
     let back = client.ask("context.rewind", json!({"context": "a"}));
     assert_eq!(back["state"], "restored", "{back}");
     assert_eq!(
@@ -216,11 +227,21 @@ fn replays(language: &Language) {
         ("14 14\n", "restored")
     );
     for name in ["a", &name] {
+        draws.push(client.run_in(name, language.draw));
         client.ask("context.delete", json!({"context": name}));
     }
     until("the end of all", || {
         server.checkpoints() == 0 && descendants(server.child.id()).len() <= 1
     });
+    let mut drawn: Vec<&str> = draws
+        .iter()
+        .flat_map(|one| stdout(one).split_whitespace())
+        .collect();
+    let count = drawn.len();
+    assert!(count >= 2 * draws.len(), "{draws:?}");
+    drawn.sort_unstable();
+    drawn.dedup();
+    assert_eq!(drawn.len(), count, "no generator repeats itself: {draws:?}");
 }
 
 fn in_language(name: &str) {

@@ -285,11 +285,16 @@ impl Pagemap {
             for region in regions.iter().take(count as usize) {
                 found(Span::new(region.start, region.end));
             }
-            let is_over = argument.walk_end >= within.end || argument.walk_end <= start;
-            if is_over || (wanted.most > 0 && count > 0) {
+            // The kernel searches in pieces. If the last one was not full, `walk_end` is still
+            // that of the one before, and what was found behind it would be found again.
+            let found = regions.iter().take(count as usize);
+            let next = found
+                .map(|region| region.end)
+                .fold(argument.walk_end, u64::max);
+            if next >= within.end || next <= start || (wanted.most > 0 && count > 0) {
                 return Ok(());
             }
-            start = argument.walk_end;
+            start = next;
         }
     }
 
@@ -365,6 +370,39 @@ mod tests {
             }
             assert!(pages.iter().all(|span| span.start >= within.start));
         }
+    }
+
+    #[test]
+    fn each_of_many_pages_is_found_once() {
+        const MOST: usize = 3000;
+        let mut memory = vec![0_u8; (2 * MOST + 1) * PAGE as usize];
+        let start = (memory.as_mut_ptr() as u64).next_multiple_of(PAGE);
+        let first = (start - memory.as_ptr() as u64) as usize;
+        // SAFETY: the range is that of `memory`, whose content stays.
+        unsafe {
+            libc::madvise(
+                start as *mut _,
+                2 * MOST * PAGE as usize,
+                libc::MADV_NOHUGEPAGE,
+            )
+        };
+        let map = Pagemap::open(Pid::this(), true).unwrap();
+        let within = Span::new(start, start + 2 * MOST as u64 * PAGE);
+        let mut touched = 0;
+        for count in [300, 511, 513, 700, 1000, 1024, 1025, 1600, 2100, MOST] {
+            for page in touched..count {
+                memory[first + 2 * page * PAGE as usize] = 7;
+            }
+            touched = count;
+            let page = |number: u64| start + 2 * number * PAGE;
+            let all = (0..count as u64).map(|one| Span::new(page(one), page(one) + PAGE));
+            assert_eq!(
+                map.pages(within).unwrap(),
+                all.collect::<Vec<_>>(),
+                "{count}"
+            );
+        }
+        std::hint::black_box(&memory);
     }
 
     #[test]

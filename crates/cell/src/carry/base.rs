@@ -59,7 +59,7 @@ impl Base {
     pub fn of(template: Pid, into: File) -> Result<Self, Refusal> {
         let mut tracee = stop_waiting(template)?;
         let mappings = maps::of(template)?;
-        let found = pages::find(template, &mappings)?;
+        let found = pages::find(template, mappings.iter().filter(|one| one.has_content()))?;
         let noted = watch(&mut tracee, &mappings, &found).ok();
         pages::copy_out(&tracee, &mappings, &found, &into)?;
         let mut rest = Rest::empty(tracee.registers());
@@ -132,7 +132,7 @@ impl Base {
 }
 
 fn is_memory(mapping: &Mapping) -> bool {
-    mapping.source == Source::Anonymous && !mapping.shared
+    mapping.source == Source::Anonymous && mapping.has_content()
 }
 
 /// Stops a template, where it waits in a system call if it does so in time.

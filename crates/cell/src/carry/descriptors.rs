@@ -117,7 +117,8 @@ fn one(pid: Pid, number: RawFd, own: &[Identity]) -> Result<(Descriptor, Identit
     let place = format!("/proc/{pid}/fd/{number}");
     let stat = stat(place.as_str()).map_err(|errno| Refusal::System("stat", errno))?;
     let identity = Identity::from(&stat);
-    let info = status::read(pid, &format!("fdinfo/{number}"))?;
+    // Offset, flags and the first lock come before everything that a process can make long.
+    let info = status::read_start(pid, &format!("fdinfo/{number}"))?;
     let field = |name: &str| {
         let line = info.lines().find_map(|line| line.strip_prefix(name));
         line.map(str::trim)

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::descriptors::{self, Descriptors};
+use super::descriptors::{self, Descriptors, What};
 use super::maps::{self, Mapping};
 use super::refusal::Refusal;
 use record::bytes::RawText;
@@ -45,6 +45,7 @@ pub(super) struct Rest {
     pub(super) extended: String,
     /// Signals that are blocked.
     pub(super) blocked: u64,
+    #[serde(with = "maps")]
     pub(super) mappings: Vec<Mapping>,
     /// The end of the heap.
     pub(super) heap_end: u64,
@@ -110,6 +111,13 @@ impl Rest {
         let damaged = |what| Err(Refusal::Damaged(what));
         maps::check(&self.mappings)?;
         descriptors::check(&self.descriptors)?;
+        if !self
+            .mappings
+            .iter()
+            .any(|one| one.source == maps::Source::Stack)
+        {
+            return damaged("it has no stack");
+        }
         if Registers::from_words(&self.registers).is_none() {
             return Err(Refusal::Machine);
         }
@@ -169,16 +177,20 @@ impl Image {
     /// Completes the file, in which the content of the pages already is.
     pub(super) fn complete(file: File, rest: Rest) -> Result<Self, Refusal> {
         let failed = |error: std::io::Error| system("write", &error);
-        let json = serde_json::to_vec(&rest).map_err(|_| system_of("write", Errno::EINVAL))?;
-        if json.len() as u64 > LONGEST_REST {
+        let place = PAGE + rest.content().map(Span::len).sum::<u64>();
+        let mut json = BufWriter::new(&file);
+        json.seek(SeekFrom::Start(place)).map_err(failed)?;
+        serde_json::to_writer(&mut json, &rest).map_err(|error| system("write", &error.into()))?;
+        let length = json.stream_position().map_err(failed)? - place;
+        json.flush().map_err(failed)?;
+        drop(json);
+        if length > LONGEST_REST {
             return Err(Refusal::TooMuch {
                 what: "bytes beside pages",
                 most: LONGEST_REST,
             });
         }
-        let place = PAGE + rest.content().map(Span::len).sum::<u64>();
-        file.write_all_at(&json, place).map_err(failed)?;
-        let header = [&MAGIC[..], &(json.len() as u64).to_le_bytes()].concat();
+        let header = [&MAGIC[..], &length.to_le_bytes()].concat();
         file.write_all_at(&header, 0).map_err(failed)?;
         Ok(Self { file, rest })
     }
@@ -242,6 +254,20 @@ impl Image {
     /// Bytes of pages in it.
     pub fn size(&self) -> u64 {
         self.rest.content().map(Span::len).sum()
+    }
+
+    /// The paths of the working directory, and of files and directories that are open or mapped.
+    pub fn paths(&self) -> impl Iterator<Item = &RawText> {
+        let rest = &self.rest;
+        let mapped = rest.mappings.iter().filter_map(|one| match &one.source {
+            maps::Source::File { path, .. } => Some(&**path),
+            _ => None,
+        });
+        let open = rest.descriptors.values().filter_map(|one| match &one.what {
+            What::File { path, .. } | What::Directory { path, .. } => Some(path),
+            _ => None,
+        });
+        [&rest.directory].into_iter().chain(open).chain(mapped)
     }
 
     /// All pages by address, each of 4096 bytes.

@@ -1,6 +1,6 @@
 //! What has to change for one process to have the mappings of another.
 
-use super::maps::{Mapping, Source, WRITE};
+use super::maps::{Mapping, OnFork, Source, WRITE};
 use super::refusal::Refusal;
 use sys::memory::Span;
 
@@ -12,6 +12,7 @@ pub(super) enum Change {
         span: Span,
         protection: u8,
         shared: bool,
+        on_fork: OnFork,
         source: Source,
     },
     Protect {
@@ -23,8 +24,12 @@ pub(super) enum Change {
 /// Refuses mappings that cannot be carried.
 pub(super) fn refuse_unfit(mappings: &[Mapping]) -> Result<(), Refusal> {
     let shared = |mapping: &&Mapping| mapping.shared && mapping.protection & WRITE != 0;
-    match mappings.iter().find(shared) {
-        Some(mapping) => Err(Refusal::SharedMemory(mapping.start)),
+    if let Some(mapping) = mappings.iter().find(shared) {
+        return Err(Refusal::SharedMemory(mapping.start));
+    }
+    let absent = |one: &&Mapping| one.on_fork == OnFork::Absent && !one.is_kernel();
+    match mappings.iter().find(absent) {
+        Some(mapping) => Err(Refusal::NotForked(mapping.start)),
         None => Ok(()),
     }
 }
@@ -77,6 +82,7 @@ pub(super) fn changes(from: &[Mapping], to: &[Mapping]) -> Vec<Change> {
                         span,
                         protection,
                         shared: wanted.shared,
+                        on_fork: wanted.on_fork,
                         source: wanted.source_at(span.start),
                     };
                     add(&mut changes, change);
@@ -92,7 +98,7 @@ pub(super) fn changes(from: &[Mapping], to: &[Mapping]) -> Vec<Change> {
 /// Whether both map the same thing at `at`.
 fn is_same(wanted: &Mapping, found: &Mapping, at: u64) -> bool {
     let is_memory = |source: &Source| matches!(source, Source::Anonymous | Source::Stack);
-    if wanted.shared != found.shared {
+    if (wanted.shared, wanted.on_fork) != (found.shared, found.on_fork) {
         return false;
     }
     let both_memory = is_memory(&wanted.source) && is_memory(&found.source);
@@ -110,15 +116,17 @@ fn add(changes: &mut Vec<Change>, change: Change) {
                 span: last,
                 protection: a,
                 shared: false,
+                on_fork: c,
                 source: Source::Anonymous,
             }),
             Change::Map {
                 span,
                 protection: b,
                 shared: false,
+                on_fork: d,
                 source: Source::Anonymous,
             },
-        ) if last.end == span.start && a == b => last.end = span.end,
+        ) if last.end == span.start && (&*a, &*c) == (b, d) => last.end = span.end,
         (
             Some(Change::Protect {
                 span: last,
@@ -135,7 +143,7 @@ fn add(changes: &mut Vec<Change>, change: Change) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::maps::READ;
+    use super::super::maps::{Name, READ};
     use super::*;
 
     fn mapping(start: u64, end: u64, protection: u8, source: Source) -> Mapping {
@@ -144,13 +152,18 @@ mod tests {
             end,
             protection,
             shared: false,
+            on_fork: OnFork::Copied,
             source,
         }
     }
 
+    fn name(text: &str) -> Name {
+        Name::new(text.into())
+    }
+
     fn file(offset: u64) -> Source {
         Source::File {
-            path: "/lib/x".into(),
+            path: name("/lib/x"),
             identity: (1, 2),
             offset,
         }
@@ -177,6 +190,7 @@ mod tests {
             span: Span::new(start, end),
             protection: both,
             shared: false,
+            on_fork: OnFork::Copied,
             source: Source::Anonymous,
         };
         let wanted = [
@@ -191,6 +205,7 @@ mod tests {
                 span: Span::new(0x9000, 0xa000),
                 protection: READ,
                 shared: false,
+                on_fork: OnFork::Copied,
                 source: file(0x1000),
             },
             Change::Unmap(Span::new(0xb000, 0xc000)),
@@ -199,9 +214,31 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_mapped_anew_where_fork_treats_it_otherwise() {
+        let one = |on_fork| {
+            let mapping = mapping(0x1000, 0x3000, READ, Source::Anonymous);
+            [Mapping { on_fork, ..mapping }]
+        };
+        let kinds = [OnFork::Copied, OnFork::Wiped, OnFork::Droppable];
+        for (wanted, found) in kinds
+            .iter()
+            .flat_map(|one| kinds.map(|other| (*one, other)))
+        {
+            let changes = changes(&one(wanted), &one(found));
+            let is_mapped = |change: &Change| matches!(change, Change::Map { on_fork, .. } if *on_fork == wanted);
+            match wanted == found {
+                true => assert_eq!(changes, []),
+                false => assert!(changes.len() == 1 && is_mapped(&changes[0]), "{changes:?}"),
+            }
+        }
+        let refused = refuse_unfit(&one(OnFork::Absent)).unwrap_err();
+        assert_eq!(refused.name(), "not_forked", "{refused}");
+    }
+
+    #[test]
     fn a_moved_vdso_is_no_sibling() {
         let stack = mapping(0x9000, 0xa000, READ, Source::Stack);
-        let vdso = |start| mapping(start, start + 0x1000, READ, Source::Kernel("[vdso]".into()));
+        let vdso = |start| mapping(start, start + 0x1000, READ, Source::Kernel(name("[vdso]")));
         let one = [vdso(0x1000), stack.clone()];
         assert_eq!(refuse_unlike(&one, &one), Ok(()));
         assert!(refuse_unlike(&one, &[vdso(0x2000), stack]).is_err());

@@ -28,8 +28,11 @@
 //!
 //! What cannot be carried is refused by name before anything is changed ([`Refusal`]).
 //! Not carried, and not noticed: Landlock rules that the code gave itself, scheduling
-//! priorities, protection keys, and advice given to madvise(2). Random seeds, ids and
-//! whatever else code holds in memory are shared by construction.
+//! priorities, protection keys, and most advice given to madvise(2).
+//!
+//! Memory is carried as fork(2) would give it to a child ([`maps::OnFork`]): the kernel's generator of
+//! random numbers, and others that ask for it, keep their state in memory that is wiped. Whatever
+//! else code holds in memory is shared by construction; docs/RANDOMNESS.md has the list.
 
 use nix::unistd::Pid;
 
@@ -51,6 +54,7 @@ pub use base::Base;
 pub use descriptors::Identity;
 pub use image::Image;
 pub use put::{Failure, fits, put};
+pub(crate) use refusal::REPLAY;
 pub use refusal::Refusal;
 pub use take::{take, waits};
 

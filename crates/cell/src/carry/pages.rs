@@ -14,8 +14,11 @@ use super::{BUFFER, Extent};
 use sys::memory::{PAGE, Pagemap, Span, push_span, without};
 use sys::trace::{Tracee, spans_at_once};
 
-/// Finds the pages that have content of the process.
-pub(super) fn find(pid: Pid, mappings: &[Mapping]) -> Result<Vec<Span>, Refusal> {
+/// Finds the pages of these mappings that have content of the process.
+pub(super) fn find<'m>(
+    pid: Pid,
+    mappings: impl Iterator<Item = &'m Mapping>,
+) -> Result<Vec<Span>, Refusal> {
     let failed = |errno| match errno {
         Errno::EACCES | Errno::EPERM => Refusal::Tracing(errno),
         errno => Refusal::System("pagemap", errno),
@@ -23,8 +26,7 @@ pub(super) fn find(pid: Pid, mappings: &[Mapping]) -> Result<Vec<Span>, Refusal>
     let pagemap = Pagemap::open(pid, true).map_err(failed)?;
     let mut all = Vec::new();
     let mut own = Vec::new();
-    let private = (mappings.iter()).filter(|one| !one.is_kernel() && !one.shared);
-    private.for_each(|mapping| push_span(&mut own, mapping.span()));
+    mappings.for_each(|mapping| push_span(&mut own, mapping.span()));
     if size(&own) > pagemap.searches() {
         return Err(Refusal::TooMuch {
             what: "bytes of address space, which this kernel cannot search",
@@ -47,7 +49,10 @@ pub(super) fn take(
     limit: u64,
     into: &File,
 ) -> Result<(Vec<Span>, Vec<Span>), Refusal> {
-    let found = find(tracee.pid(), mappings)?;
+    let found = find(
+        tracee.pid(),
+        mappings.iter().filter(|one| one.has_content()),
+    )?;
     let too_much = Refusal::TooMuch {
         what: "bytes of memory",
         most: limit,

@@ -8,7 +8,7 @@ use super::calls::{Caller, answered};
 use super::descriptors::{self, Change as Descriptors, Descriptor, What};
 use super::image::Image;
 use super::layout::{self, Change};
-use super::maps::{self, Mapping, Source};
+use super::maps::{self, Mapping, OnFork, Source};
 use super::refusal::Refusal;
 use record::bytes::RawText;
 use sys::memory::Span;
@@ -28,9 +28,15 @@ pub(super) fn set_layout(
         if set != rest.heap_end {
             return Err(Refusal::System("brk", Errno::ENOMEM));
         }
-        let mut moved = maps::of(caller.tracee.pid())?;
+        let mut moved = maps::without_flags(caller.tracee.pid())?;
         let room = caller.room();
         moved.retain(|mapping| mapping.span() != room);
+        for mapping in &mut moved {
+            // Only the end of the heap is another one.
+            if let Ok(place) = found.binary_search_by_key(&mapping.start, |one| one.start) {
+                mapping.on_fork = found[place].on_fork;
+            }
+        }
         now = Cow::Owned(moved);
     }
     for change in layout::changes(&rest.mappings, &now) {
@@ -47,8 +53,15 @@ pub(super) fn set_layout(
                 span,
                 protection,
                 shared,
+                on_fork,
                 source,
-            } => map(caller, span, protection, shared, &source)?,
+            } => {
+                map(caller, span, protection, shared, on_fork, &source)?;
+                if on_fork == OnFork::Wiped {
+                    let args = [span.start, span.len(), libc::MADV_WIPEONFORK as u64];
+                    answered("madvise", caller.call(libc::SYS_madvise, &args))?;
+                }
+            }
         }
     }
     Ok(())
@@ -59,10 +72,16 @@ fn map(
     span: Span,
     protection: u8,
     shared: bool,
+    on_fork: OnFork,
     source: &Source,
 ) -> Result<(), Refusal> {
     const MEMORY: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    /// Linux 6.11.
+    const MAP_DROPPABLE: i32 = 8;
     let (flags, file, offset) = match source {
+        Source::Anonymous if on_fork == OnFork::Droppable => {
+            (MAP_DROPPABLE | libc::MAP_ANONYMOUS, None, 0)
+        }
         Source::Anonymous => (MEMORY, None, 0),
         Source::Stack => (MEMORY | libc::MAP_GROWSDOWN, None, 0),
         Source::File { path, offset, .. } => {

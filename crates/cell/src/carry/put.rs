@@ -47,9 +47,11 @@ impl From<Refusal> for Failure {
 /// Why not, and what became of the process.
 pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Base>) -> Result<(), Failure> {
     let mut tracee = Tracee::stop(subject.pid).map_err(Refusal::of_stop)?;
-    let target = Target::look(&tracee, image, subject, base)?;
+    let mappings = maps::of(subject.pid)?;
+    let target = Target::look(&tracee, image, subject, base, mappings)?;
     target.refuse_missing_files(image, subject)?;
-    let found = pages::find(subject.pid, &target.mappings)?;
+    let private = target.mappings.iter().filter(|one| one.is_private());
+    let found = pages::find(subject.pid, private)?;
     match target.change(&mut tracee, image, base, &found) {
         Ok(()) => Ok(()),
         Err(refusal) => {
@@ -66,7 +68,8 @@ pub fn put(image: &Image, subject: Subject<'_>, base: Option<&Base>) -> Result<(
 /// Why not.
 pub fn fits(image: &Image, subject: Subject<'_>, base: Option<&Base>) -> Result<(), Refusal> {
     let tracee = Tracee::stop(subject.pid).map_err(Refusal::of_stop)?;
-    Target::look(&tracee, image, subject, base).map(drop)
+    let mappings = maps::without_flags(subject.pid)?;
+    Target::look(&tracee, image, subject, base, mappings).map(drop)
 }
 
 /// The process before it is changed.
@@ -87,6 +90,7 @@ impl Target {
         image: &Image,
         subject: Subject<'_>,
         base: Option<&Base>,
+        mappings: Vec<Mapping>,
     ) -> Result<Self, Refusal> {
         let rest = &image.rest;
         waits_for_request(tracee)?;
@@ -107,7 +111,6 @@ impl Target {
             return Err(Refusal::Confined);
         }
         status::refuse_others(subject.pid, subject.init)?;
-        let mappings = maps::of(subject.pid)?;
         layout::refuse_unfit(&rest.mappings)?;
         layout::refuse_unlike(&rest.mappings, &mappings)?;
         if rest.inherited().next().is_some() && base.is_none() {
@@ -246,7 +249,7 @@ impl Target {
 fn empty_pages(found: &[Span], image: &Image) -> Vec<Span> {
     let content: Vec<Span> = image.rest.content().collect();
     let inherited: Vec<Span> = image.rest.inherited().collect();
-    let private = (image.rest.mappings.iter()).filter(|one| !one.is_kernel() && !one.shared);
+    let private = image.rest.mappings.iter().filter(|one| one.is_private());
     let mapped: Vec<Span> = private.map(Mapping::span).collect();
     let left = common(found, &mapped);
     without(&without(&left, &content), &inherited)
@@ -260,10 +263,7 @@ fn drop_pages(
     spans: &[Span],
 ) -> Result<Vec<Span>, Refusal> {
     let mut cleared = Vec::new();
-    for mapping in mappings
-        .iter()
-        .filter(|one| !one.is_kernel() && !one.shared)
-    {
+    for mapping in mappings.iter().filter(|one| one.is_private()) {
         let is_file = matches!(mapping.source, Source::File { .. });
         for span in common(spans, &[mapping.span()]) {
             if is_file || span.len() >= WORTH_A_CALL {

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 /// The hint for states that cannot be carried.
-const REPLAY: &str = "create the context with --replay (\"replay\": true), by which what was executed is executed again";
+pub(crate) const REPLAY: &str = "create the context with --replay (\"replay\": true), by which what was executed is executed again";
 
 /// Why a state was not carried. Nothing was changed, and the process goes on as before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +15,10 @@ pub enum Refusal {
     Processes,
     #[error("the memory at {0:#x} is shared and writable")]
     SharedMemory(u64),
+    #[error("the memory at {0:#x} is kept out of forks (MADV_DONTFORK)")]
+    NotForked(u64),
+    #[error("the process has forbidden others to look at it (PR_SET_DUMPABLE)")]
+    Undumpable,
     #[error("descriptor {number} is {what}")]
     Descriptor { number: i32, what: String },
     #[error("there are timers of timer_create(2)")]
@@ -33,6 +37,8 @@ pub enum Refusal {
     TooMuch { what: &'static str, most: u64 },
     #[error("{0:?} does not exist in the other cell")]
     Missing(String),
+    #[error("{0:?} is in use, and the copy of the workspace cannot have it")]
+    LeftOut(String),
     #[error("the image is damaged: {0}")]
     Damaged(&'static str),
     #[error("the processor is not one whose registers are known")]
@@ -52,6 +58,8 @@ impl Refusal {
             Self::Threads(_) => "threads",
             Self::Processes => "processes",
             Self::SharedMemory(_) => "shared_memory",
+            Self::NotForked(_) => "not_forked",
+            Self::Undumpable => "undumpable",
             Self::Descriptor { .. } => "descriptor",
             Self::Timers => "timers",
             Self::Signal => "signal",
@@ -61,6 +69,7 @@ impl Refusal {
             Self::Unreadable(_) => "unreadable",
             Self::TooMuch { .. } => "too_much",
             Self::Missing(_) => "missing",
+            Self::LeftOut(_) => "left_out",
             Self::Damaged(_) => "damaged",
             Self::Machine => "machine",
             Self::Tracing(_) => "tracing",
@@ -79,6 +88,8 @@ impl Refusal {
             Self::SharedMemory(_) => {
                 "close it, or use private memory: mmap.ACCESS_COPY, or mmap_mode=\"c\" in numpy"
             }
+            Self::NotForked(_) => "unmap it, or advise MADV_DOFORK (madvise(2))",
+            Self::Undumpable => "have the code call prctl(PR_SET_DUMPABLE, 1) first",
             Self::Descriptor { .. } => {
                 "close it and open it again afterwards; regular files that have a name can stay open"
             }
@@ -94,6 +105,7 @@ impl Refusal {
                 "free some, or create the context with --replay (\"replay\": true)"
             }
             Self::Missing(_) => "copy the workspace first, or close the file",
+            Self::LeftOut(_) => "close it, or move it: its path is too long or nested too deeply",
             Self::Damaged(_) => "take it again",
             Self::Tracing(_) => {
                 "create the context with --replay (\"replay\": true), by which what was executed is executed again; kernel.yama.ptrace_scope 0 or 1 allows tracing, and so do the default filters of containers"

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
@@ -54,6 +55,9 @@ impl Status {
     /// Refuses what is not in the process's own memory and cannot be carried.
     pub(super) fn refuse_unfit(&self, pid: Pid) -> Result<(), Refusal> {
         const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
+        if is_undumpable(pid) {
+            return Err(Refusal::Undumpable);
+        }
         if self.threads != 1 {
             return Err(Refusal::Threads(self.threads));
         }
@@ -75,6 +79,26 @@ impl Status {
             Err(refusal) => Err(refusal),
         }
     }
+}
+
+/// Whether the process is not dumpable (prctl(2)): then its files do not have its owner.
+pub(super) fn is_undumpable(pid: Pid) -> bool {
+    let owner = |name: &str| fs::metadata(format!("/proc/{pid}{name}")).map(|file| file.uid());
+    matches!((owner(""), owner("/status")), (Ok(of_process), Ok(of_file)) if of_process != of_file)
+}
+
+/// Whether the process has executed a program since it was forked.
+pub(super) fn has_executed(pid: Pid) -> bool {
+    /// In the flags of proc_pid_stat(5).
+    const PF_FORKNOEXEC: u64 = 1 << 6;
+    let stat = read(pid, "stat").unwrap_or_default();
+    // The name in parentheses may contain anything.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let flags = fields
+        .split_whitespace()
+        .nth(6)
+        .and_then(|flags| flags.parse().ok());
+    flags.is_some_and(|flags: u64| flags & PF_FORKNOEXEC == 0)
 }
 
 /// Refuses when the process has children, or its pid namespace has other processes: they
@@ -121,9 +145,20 @@ fn children_by_parent(parent: Pid) -> Result<Vec<Pid>, Refusal> {
 
 /// Reads a file of the process's directory; what is not UTF-8 is replaced.
 pub(super) fn read(pid: Pid, name: &str) -> Result<String, Refusal> {
+    match read_start(pid, name)? {
+        text if text.len() as u64 > LONGEST => Err(Refusal::TooMuch {
+            what: "bytes in a file of /proc",
+            most: LONGEST,
+        }),
+        text => Ok(text),
+    }
+}
+
+/// Reads no more than the start of such a file.
+pub(super) fn read_start(pid: Pid, name: &str) -> Result<String, Refusal> {
     let mut text = Vec::new();
     let opened = fs::File::open(format!("/proc/{pid}/{name}"));
-    let read = opened.and_then(|file| file.take(LONGEST).read_to_end(&mut text));
+    let read = opened.and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text));
     match read {
         Ok(_) => Ok(String::from_utf8_lossy(&text).into_owned()),
         Err(error) => {

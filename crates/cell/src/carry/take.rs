@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use nix::errno::Errno;
 use nix::unistd::Pid;
 
 use super::calls::{Caller, answered, words};
@@ -56,17 +57,28 @@ pub fn take(
 }
 
 /// Whether the process seems to wait in read(2) on this descriptor, and is not stopped.
-/// Where the kernel does not say, it may.
-pub fn waits(pid: Pid, descriptor: i32) -> bool {
+/// Where the kernel does not say, it may. `is_copy` is whether it was forked from a template.
+///
+/// # Errors
+/// The process is one that this process may not look at.
+pub fn waits(pid: Pid, descriptor: i32, is_copy: bool) -> Result<bool, Refusal> {
     let prefix = format!("{} {descriptor:#x} ", libc::SYS_read);
     match status::read(pid, "syscall") {
         Ok(call) => {
             let stat = status::read(pid, "stat").unwrap_or_default();
             let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim());
-            call.starts_with(&prefix) && state.starts_with('S')
+            Ok(call.starts_with(&prefix) && state.starts_with('S'))
         }
-        Err(Refusal::System(_, errno)) => errno == nix::errno::Errno::ENOENT,
-        Err(_) => false,
+        Err(Refusal::System(_, Errno::ENOENT)) => Ok(true),
+        Err(Refusal::System(_, errno @ (Errno::EACCES | Errno::EPERM))) => {
+            match status::is_undumpable(pid) {
+                // Until it executes its program, it is as undumpable as init.
+                true if !is_copy && !status::has_executed(pid) => Ok(false),
+                true => Err(Refusal::Undumpable),
+                false => Err(Refusal::Tracing(errno)),
+            }
+        }
+        Err(_) => Ok(false),
     }
 }
 

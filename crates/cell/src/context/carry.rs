@@ -24,6 +24,7 @@ use crate::workspace::{Caps, Tree, copy};
 use record::FileChange;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
 
 /// How long an interpreter gets to wait for its next request: after an execution it
 /// does so at once, after its start it imports its modules first.
@@ -37,7 +38,7 @@ pub(super) const WORKSPACE: &str = "workspace";
 /// Why a state was restored.
 const OF_CHECKPOINT: &str = "the state is that of a checkpoint";
 /// What all contexts that go on from one image share.
-const SHARED: &str = "all that go on from it share its seeds of hashes and of random numbers";
+const SHARED: &str = "all that go on from it share its hash seed, and the generators of random numbers that the code seeded itself";
 
 /// Which interpreters have their memory laid out like the one whose state was taken, and
 /// so can go on from it.
@@ -81,8 +82,15 @@ impl<'a> Context<'a> {
             return Err(failed("there is no interpreter whose state could be taken")
                 .hint("execute something first"));
         };
-        if let Some(log) = &self.log {
-            log.own.check()?;
+        match &self.log {
+            Some(log) => log.own.check()?,
+            None if !live.facts.driver.is_some_and(|driver| driver.is_template) => {
+                let language = self.spec.language().unwrap_or_default();
+                return Err(failed("the memory of this interpreter cannot be carried")
+                    .on(language)
+                    .hint(carry::REPLAY));
+            }
+            None => {}
         }
         (DirBuilder::new().mode(0o700).create(to)).map_err(|e| on_disk("mkdir", &e, to))?;
         let base = base_of(self.stock, layout);
@@ -191,6 +199,7 @@ impl<'a> Context<'a> {
         };
         match put(&mut live, &image, base, &tree) {
             Ok(()) => {
+                live.is_restored = true;
                 self.live = Some(live);
                 self.lost = None;
                 self.restored = Some(why.unwrap_or_else(|| format!("{OF_CHECKPOINT}; {SHARED}")));
@@ -232,17 +241,20 @@ type Carried = (nix::unistd::Pid, nix::unistd::Pid, Vec<carry::Identity>);
 /// Waits until the interpreter waits for its next request.
 fn subject(live: &mut Live<'_>) -> Result<Carried> {
     live.cell.settle()?;
+    let is_copy = live.is_forked();
+    let waits = |carried: &Carried| {
+        carry::waits(carried.1, crate::drivers::CHANNEL_FD, is_copy).map_err(refused)
+    };
     let until = Instant::now() + START;
     loop {
         let carried = live.cell.carried();
-        let waits = |carried: &Carried| carry::waits(carried.1, crate::drivers::CHANNEL_FD);
-        match carried.filter(waits) {
-            Some(carried) => return Ok(carried),
-            None if !live.cell.lives() || Instant::now() > until => {
+        match carried {
+            Some(carried) if waits(&carried)? => return Ok(carried),
+            _ if !live.cell.lives() || Instant::now() > until => {
                 return Err(refused(Refusal::Busy));
             }
             // Reported system calls are answered meanwhile.
-            None => live.cell.watch_for(PACE)?,
+            _ => live.cell.watch_for(PACE)?,
         }
     }
 }
@@ -283,7 +295,24 @@ fn write(
             Refusal::TooMuch { most: held, .. } if held == most => no_room(most),
             refusal => refused(refusal),
         })?;
-    with_workspace(live, layout, to, image.size(), most)
+    let made = with_workspace(live, layout, to, image.size(), most)?;
+    refuse_left_out(&image, &open_tree(&to.join(WORKSPACE))?)?;
+    Ok(made)
+}
+
+/// Refuses a state with files of the workspace that the checkpoint has no copy of: nothing could go
+/// on from it. What is mapped and deleted stays in the process that goes back.
+fn refuse_left_out(image: &Image, copy: &OwnedFd) -> Result<()> {
+    for path in image.paths() {
+        if let Ok(inside) = path.as_path().strip_prefix(crate::spec::WORKSPACE)
+            && !path.as_bytes().ends_with(b" (deleted)")
+            && !inside.as_os_str().is_empty()
+            && Beneath::new(copy).find(inside).is_err()
+        {
+            return Err(refused(Refusal::LeftOut(inside.display().to_string())));
+        }
+    }
+    Ok(())
 }
 
 /// Adds the workspace to a checkpoint that has `bytes` bytes and may grow to `most`.

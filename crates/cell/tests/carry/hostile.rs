@@ -77,6 +77,41 @@ fn tens_of_thousands_of_mappings_are_refused() {
     assert_eq!(refusal.name(), "too_much", "{refusal}");
 }
 
+/// Fifteen directories deep, so that each path has nearly 4096 bytes.
+const LONG_NAMES: &str = "
+here = os.getcwd()
+for _ in range(15): os.mkdir('d' * 250); os.chdir('d' * 250)
+def mapped(name, count):
+    f = os.open(name, os.O_RDWR | os.O_CREAT); os.truncate(f, 8192)
+    for i in range(count): assert call(9, 0, 4096, 1, 2, f, i % 2 * 8192) > 0
+    os.close(f)
+";
+
+#[test]
+fn names_of_mapped_files_are_kept_once_and_within_bounds() {
+    let Some(mut all) = siblings(2) else { return };
+    let (mut a, mut b) = all.pair();
+    a.exec(CALLS);
+    a.exec(LONG_NAMES);
+    a.exec("mapped('f', 15000); os.chdir(here)");
+    let image = a.image();
+    let beside = image.file().metadata().unwrap().len() - image.size();
+    // The names of all would have 56 MB.
+    assert!(beside < 4 << 20, "{beside}");
+    b.put(&image, None).unwrap();
+    assert_eq!(
+        b.eval("sum(l.endswith('/f\\n') for l in open('/proc/self/maps'))"),
+        "15000"
+    );
+    b.exec("os.chdir('/'.join(['d' * 250] * 15)); [mapped(str(i), 1) for i in range(600)]");
+    let refusal = b.refusal();
+    assert_eq!(refusal.name(), "too_much", "{refusal}");
+    assert!(
+        refusal.to_string().contains("names of mapped files"),
+        "{refusal}"
+    );
+}
+
 #[test]
 fn full_memory_harms_nobody() {
     let Some(mut all) = siblings(1) else { return };

@@ -97,17 +97,25 @@ fn nonsense_is_refused() {
         rest["inherited"] = json!([[0, u64::MAX - 4095]]);
     });
     refused("mappings out of order", &|rest| {
-        rest["mappings"].as_array_mut().unwrap().reverse();
+        rest["mappings"]["list"].as_array_mut().unwrap().reverse();
     });
     refused("an endless mapping", &|rest| {
-        rest["mappings"][0]["end"] = json!(u64::MAX - 4095);
+        rest["mappings"]["list"][0]["end"] = json!(u64::MAX - 4095);
     });
     refused("too many mappings", &|rest| {
         let one = |at: u64| {
             json!({"start": at * 4096, "end": at * 4096 + 4096, "protection": 1,
-                   "shared": false, "source": "anonymous"})
+                   "shared": false, "on_fork": "copied", "source": "anonymous"})
         };
-        rest["mappings"] = (1..100_000).map(one).collect();
+        rest["mappings"]["list"] = (1..100_000).map(one).collect();
+        rest["content"] = json!([]);
+    });
+    refused("a mapping without its name", &|rest| {
+        rest["mappings"]["names"] = json!([]);
+    });
+    refused("no stack", &|rest| {
+        let list = rest["mappings"]["list"].as_array_mut().unwrap();
+        list.retain(|one| one["source"] != "stack");
         rest["content"] = json!([]);
     });
     refused("few registers", &|rest| {
@@ -160,7 +168,7 @@ fn a_layout_without_the_code_ends_the_sibling_alone() {
     let (a, mut b) = all.pair();
     let image = changed(&a.image(), |rest| {
         // Memory in place of every file: the code of the sibling goes while it is used.
-        for mapping in rest["mappings"].as_array_mut().unwrap() {
+        for mapping in rest["mappings"]["list"].as_array_mut().unwrap() {
             if mapping["source"].get("file").is_some() {
                 mapping["source"] = json!("anonymous");
             }

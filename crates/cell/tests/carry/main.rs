@@ -2,6 +2,7 @@
 //! Python template and wait in the same read(2), as the interpreters of contexts do. They
 //! have the filter and the Landlock rules of a cell.
 
+mod forks;
 mod hostile;
 mod images;
 mod refusals;

@@ -29,6 +29,12 @@ fn what_is_outside_of_one_thread_and_its_memory_is_refused() {
             "is shared and writable",
         ),
         (
+            "m = mmap.mmap(-1, 8192, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); m.madvise(mmap.MADV_DONTFORK)",
+            "m.close()",
+            "not_forked",
+            "is kept out of forks",
+        ),
+        (
             "s = socket.socket(socket.AF_UNIX)",
             "s.close()",
             "descriptor",

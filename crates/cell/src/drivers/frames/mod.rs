@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! supervisor                              shim (in the cell)
-//!     │ ── request ─────────────────────► │  execution, interrupted, code, name, directory, argument…, memory
+//!     │ ── request ─────────────────────► │  execution, interrupted, restored, code, name, directory, argument…, memory
 //!     │ ◄──────────────────────── started │  the interpreter runs, the code begins
 //!     │ ── SIGINT ──────────────────────► │  if the execution is to be interrupted
 //!     │ ◄───────── result, update, clear │  any number of times
@@ -18,6 +18,9 @@
 //!
 //! A request with `work` = `describe` and `execution` alone executes no code: its
 //! frames are `started`, `variables` and `done`.
+//!
+//! The first request after the interpreter got the state of a checkpoint has `restored`: the shim
+//! then renews generators of random numbers, as a child of fork(2) does (docs/RANDOMNESS.md).
 //!
 //! # Interrupts
 //!
@@ -99,6 +102,9 @@ pub struct Request<'a> {
     pub execution: u64,
     /// Whether SIGINT was sent to the shim during its last execution.
     pub follows_interrupt: bool,
+    /// Whether the interpreter has another one's state, or one of its own of an earlier moment,
+    /// since its last request.
+    pub is_restored: bool,
     /// What to do.
     pub work: Work<'a>,
 }
@@ -149,6 +155,9 @@ impl Request<'_> {
         add("execution", self.execution.to_string().as_bytes());
         if self.follows_interrupt {
             add("interrupted", b"");
+        }
+        if self.is_restored {
+            add("restored", b"");
         }
         match self.work {
             Work::Describe => add("work", b"describe"),

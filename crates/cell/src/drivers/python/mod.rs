@@ -89,6 +89,7 @@
 //! | `errors`, `tracebacks` | there is an exception |
 //! | `eventloop` | `await` occurs at the top level |
 //! | `template`, `doublefork`, `rehearsal`, `immortal` | it is to serve forks of itself |
+//! | `randomness` | it is a copy of a template, or has the state of a checkpoint |
 //! | `workers` | `multiprocessing` is imported |
 //! | `codefile` | the code looks for its file, or a process imports it |
 //! | `magics`, `notebook`, `timing`, `packages` | there are lines of notebooks; `get_ipython()` |
@@ -121,7 +122,7 @@ const MODULES: DriverFile = DriverFile {
     content: Content::Plain(modules!(
         "codefile" "describe" "display" "doublefork" "ending" "errors" "eventloop" "figures"
         "hooks" "immortal" "interrupts" "ipython" "magics" "notebook" "output" "packages"
-        "protocol" "rehearsal" "results" "rich" "session" "solids" "source" "tables" "template"
+        "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "tables" "template"
         "timing" "tracebacks" "workers"
     )),
 };

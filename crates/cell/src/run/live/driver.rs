@@ -43,10 +43,8 @@ impl Live<'_> {
         is_last: bool,
     ) -> Result<Vec<u8>> {
         match (code, self.facts.driver) {
-            (Some((code, name, args)), Some(driver)) if driver.has_channel() => DriverRequest {
-                execution,
-                follows_interrupt: self.cell.was_interrupted(),
-                work: frames::Work::Execute(frames::Code {
+            (Some((code, name, args)), Some(driver)) if driver.has_channel() => {
+                let code = frames::Code {
                     code,
                     name,
                     directory: Path::new(crate::spec::WORKSPACE),
@@ -54,11 +52,22 @@ impl Live<'_> {
                     args,
                     memory: self.facts.spec.limits.memory.map(|limit| limit.0),
                     is_last,
-                }),
+                };
+                self.request(execution, frames::Work::Execute(code))
             }
-            .encode(),
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// A request, with what the driver must know about the time before.
+    fn request(&self, execution: u64, work: frames::Work<'_>) -> Result<Vec<u8>> {
+        DriverRequest {
+            execution,
+            follows_interrupt: self.cell.was_interrupted(),
+            is_restored: self.is_restored,
+            work,
+        }
+        .encode()
     }
 
     /// Lists the variables, as the execution of this number; `None` where the interpreter
@@ -77,12 +86,13 @@ impl Live<'_> {
         }
         let execution = self.cell.execute(Request {
             execution,
-            message: self.description(execution)?,
+            message: self.request(execution, frames::Work::Describe)?,
             wall: Some(DESCRIBE_DEADLINE),
             grace: Some(DESCRIBE_GRACE),
             control: Some(control),
             ..Request::default()
         })?;
+        self.is_restored = false;
         self.between.add(execution.between);
         self.between.add_denials(execution.denials);
         let written = execution.output.iter();
@@ -93,18 +103,5 @@ impl Live<'_> {
             self.between.add_network(log);
         }
         Ok(execution.report.variables)
-    }
-
-    /// The request to list the variables.
-    ///
-    /// # Errors
-    /// No caller can cause one.
-    fn description(&self, execution: u64) -> Result<Vec<u8>> {
-        DriverRequest {
-            execution,
-            follows_interrupt: self.cell.was_interrupted(),
-            work: frames::Work::Describe,
-        }
-        .encode()
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Live<'a> {
     /// Bytes that were written to the captured streams since the last execution, and were
     /// read with a description.
     between: Between,
+    /// Whether the interpreter got the state of a checkpoint, and no request since.
+    pub(crate) is_restored: bool,
     /// Keeps a tree of the store from being removed.
     lease: Option<Arc<Lease>>,
     /// Where what the cell is goes.
@@ -138,6 +140,7 @@ impl<'a> Live<'a> {
             out,
             kept,
             between,
+            is_restored: _,
             lease,
             info,
             lowers,
@@ -209,6 +212,7 @@ impl<'a> Live<'a> {
                 out,
                 kept,
                 between: Between::default(),
+                is_restored: false,
                 info: None,
                 lowers,
                 lease,

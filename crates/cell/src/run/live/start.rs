@@ -138,6 +138,7 @@ impl<'a> Live<'a> {
             out,
             kept,
             between: Between::default(),
+            is_restored: false,
             lease,
             info,
             lowers: RefCell::new(lowers),

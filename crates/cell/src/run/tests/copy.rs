@@ -121,6 +121,7 @@ fn request(execution: u64, code: &str) -> Tested<Request<'static>> {
     let message = DriverRequest {
         execution,
         follows_interrupt: false,
+        is_restored: false,
         work: Work::Execute(Code {
             code: &code.into(),
             name: "main.py",

@@ -108,6 +108,7 @@ fn request(execution: u64, code: &str, is_last: bool) -> Result<Request<'static>
     let message = DriverRequest {
         execution,
         follows_interrupt: false,
+        is_restored: false,
         work: Work::Execute(Code {
             code: &code.into(),
             name: "code",

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::floods::peak;
 use super::{Front, Tested, spawner, text};
 use crate::launch::tests::{alone, skip};
 use crate::server::Spawner;
@@ -294,6 +295,59 @@ fn what_cannot_be_carried_is_refused_and_nothing_is_lost() {
             assert_eq!(failed["error"]["operand"], "unlike", "{failed}");
             let answer = b.run(2, "print(x)")?;
             assert_eq!((stdout(&answer), state(&answer)), ("5\n", "kept"));
+            Ok(())
+        })
+    });
+}
+
+/// Files with long names, mapped more often than mappings are carried, and others.
+const MAPPINGS: &str = "
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+def mapped(name, count):
+    f = os.open(name, os.O_RDWR | os.O_CREAT)
+    os.truncate(f, 16384)
+    long = ctypes.c_long
+    for i in range(count): assert libc.mmap(None, long(4096), 1, 2, f, long(i % 2 * 8192)) > 0
+    os.close(f)
+def deeper(name, count):
+    for _ in range(count): os.mkdir(name); os.chdir(name)
+deeper('d' * 200, 4)
+mapped('f', 15000)
+os.chdir('/workspace')
+";
+
+#[test]
+fn many_mappings_take_little_memory_and_no_limit_costs_the_interpreter() {
+    alone(|| {
+        skipping(|| {
+            let (spawner, place) = (spawner()?, Place::new()?);
+            let mut front = open(&spawner)?;
+            let before = peak(front.supervisor);
+            front.run(1, MAPPINGS)?;
+            checkpoint(&mut front, &place.at("one"))?;
+            restore(&mut front, &place.at("one"))?;
+            let after = peak(front.supervisor);
+            assert!(after < before + (16 << 10), "{before} {after} KiB");
+            let count = "print(sum(l.endswith('/f\\n') for l in open('/proc/self/maps')))";
+            assert_eq!(stdout(&front.run(2, count)?), "15000\n");
+            for (number, code, why) in [
+                (3, "mapped('g', 2000)", "more than 16384 mappings"),
+                (
+                    5,
+                    "deeper('e' * 200, 18); mapped('g', 1)",
+                    "the copy of the workspace",
+                ),
+            ] {
+                front.run(number, code)?;
+                let refused = checkpoint(&mut front, &place.at("refused")).expect_err(why);
+                assert!(refused.to_string().contains(why), "{refused}");
+                // The interpreter goes on, and still goes back to the earlier one.
+                let answer = front.run(number + 1, "print(1)")?;
+                assert_eq!(state(&answer), "kept", "{answer}");
+                restore(&mut front, &place.at("one"))?;
+            }
             Ok(())
         })
     });

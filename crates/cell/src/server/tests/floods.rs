@@ -22,7 +22,7 @@ fn ended(front: &mut Front) -> Tested<String> {
 }
 
 /// The most memory that a process had, in KiB.
-fn peak(pid: Pid) -> u64 {
+pub(super) fn peak(pid: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
     let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());

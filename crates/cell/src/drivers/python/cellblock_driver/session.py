@@ -46,6 +46,10 @@ class Session:
                 if request is None:
                     break
                 self.interrupts.forget()
+                if "restored" in request.fields:
+                    from . import randomness
+
+                    randomness.renew()
                 self.describe() if request.work == b"describe" else self.execute(request)
         finally:
             self.interrupts.end()

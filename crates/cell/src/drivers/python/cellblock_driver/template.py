@@ -26,7 +26,7 @@ from select import poll
 
 import _socket
 
-from . import doublefork, ending, immortal, protocol, rehearsal
+from . import doublefork, ending, immortal, protocol, randomness, rehearsal
 
 CLONE_NEWPID = 0x20000000
 EAGAIN, EOPNOTSUPP = 11, 95
@@ -115,6 +115,7 @@ def serve(number, names, load):
     while os.open(os.devnull, os.O_RDWR) < FREE - 1:
         pass  # so that no descriptor of a request has a number of a copy's own
     rehearsal.rehearse()  # what is made at first use is shared by all copies
+    randomness.renew()  # likewise
     ending.survey()
     ending.await_end = await_end
     reserved.clear()
@@ -254,8 +255,5 @@ def renew(fields):
     for name, value in environment.items():
         if os.environb.get(name) != value:
             os.environb[name] = value
-    # Python's own `random` has a new seed after each fork.
-    for module in "numpy.random", "torch":
-        seed = getattr(sys.modules.get(module), "seed", None)
-        if seed:
-            seed()
+    randomness.renew()
+    randomness.renew_preloaded()
