@@ -17,6 +17,7 @@ mod http;
 mod http_client;
 mod leaks;
 mod mcp;
+mod memory;
 mod pandas;
 mod processes;
 mod random;

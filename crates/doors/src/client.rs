@@ -74,12 +74,26 @@ impl Client {
     /// Makes a call, whose events and result follow by [`Client::next`].
     ///
     /// # Errors
-    /// The call is too long, or the server has ended.
+    /// The call is too long.
     pub(crate) async fn begin(
         &mut self,
         method: &str,
         params: &impl Serialize,
     ) -> Result<(), Failure> {
+        let line = self.call(method, params)?;
+        self.send(line).await;
+        Ok(())
+    }
+
+    /// The line of a call, which [`Client::send`] sends.
+    ///
+    /// # Errors
+    /// The call is too long.
+    pub(crate) fn call(
+        &mut self,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Vec<u8>, Failure> {
         self.last += 1;
         let call = Call {
             id: self.last,
@@ -92,8 +106,7 @@ impl Client {
             let message = format!("the call has more than {LONGEST_LINE} bytes as JSON");
             return Err(Failure::new(Code::TooLong, message));
         }
-        self.send(line).await;
-        Ok(())
+        Ok(line)
     }
 
     /// Sends a line of the protocol.
@@ -151,6 +164,14 @@ impl Client {
         params: &impl Serialize,
     ) -> Result<Box<RawValue>, Failure> {
         self.begin(method, params).await?;
+        self.result().await
+    }
+
+    /// Waits for the result of the call that was begun last; events are dropped.
+    ///
+    /// # Errors
+    /// See [`Client::next`].
+    pub(crate) async fn result(&mut self) -> Result<Box<RawValue>, Failure> {
         loop {
             if let Said::Result(result) = self.next().await? {
                 return Ok(result);

@@ -8,15 +8,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::stream::unfold;
 use record::bytes::RawText;
+use record::json::Object;
+use record::object;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 use serve::protocol::{Code, Failure};
 
 use crate::answer::{self, Answer};
 use crate::client::Client;
 
 /// The most files that a request may name: each costs at least one call.
-const MOST_FILES: usize = 256;
+pub(crate) const MOST_FILES: usize = 256;
 
 /// The last second of the year 9999, counted from 1970.
 const LAST: u64 = 253_402_300_799;
@@ -82,7 +83,7 @@ pub(crate) async fn whole(
 ) -> Result<Option<Vec<u8>>, Failure> {
     let mut content = Vec::new();
     loop {
-        let params = json!({"context": context, "path": path, "offset": content.len()});
+        let params = object! {"context": context, "path": path, "offset": content.len()};
         let part = match part(client, &params).await {
             Err(failure) if failure.code == Code::NotFound => return Ok(None),
             part => part?,
@@ -101,7 +102,7 @@ pub(crate) async fn whole(
 /// A file, part by part. A file that is changed meanwhile may have parts of both.
 pub(crate) async fn answer(
     mut client: Client,
-    mut params: Map<String, Value>,
+    mut params: Object<'static>,
 ) -> Result<Answer, Failure> {
     let first = part(&mut client, &params).await?;
     let Some(offset) = first.next() else {
@@ -112,7 +113,7 @@ pub(crate) async fn answer(
             content,
         ));
     };
-    params.insert("offset".to_owned(), offset.into());
+    params.set("offset", &offset);
     let first = Bytes::copy_from_slice(first.content.as_bytes());
     let rest = unfold(Some((client, params)), |state| async {
         let (mut client, mut params) = state?;
@@ -125,7 +126,7 @@ pub(crate) async fn answer(
             }
         };
         let next = part.next().map(|offset| {
-            params.insert("offset".to_owned(), offset.into());
+            params.set("offset", &offset);
             (client, params)
         });
         Some((Ok(Bytes::copy_from_slice(part.content.as_bytes())), next))
@@ -135,9 +136,17 @@ pub(crate) async fn answer(
     Ok(answer::of(StatusCode::OK, "application/octet-stream", body))
 }
 
+/// The content of a file as calls have it.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Content<'a> {
+    Text(&'a str),
+    Bytes { base64: String },
+}
+
 /// A body as the content of a file: text, unless base64 is shorter as JSON. A control character
 /// takes six bytes as text.
-pub(crate) fn content(body: &[u8]) -> Value {
+pub(crate) fn content(body: &[u8]) -> Content<'_> {
     let escaped = |byte: &u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 1,
         0..b' ' => 5,
@@ -145,13 +154,17 @@ pub(crate) fn content(body: &[u8]) -> Value {
     };
     let more: usize = body.iter().map(escaped).sum();
     match std::str::from_utf8(body) {
-        Ok(text) if more <= body.len() / 3 => text.into(),
-        _ => json!({"base64": STANDARD.encode(body)}),
+        Ok(text) if more <= body.len() / 3 => Content::Text(text),
+        _ => Content::Bytes {
+            base64: STANDARD.encode(body),
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use record::json::text_of;
+
     use super::*;
 
     #[test]
@@ -160,10 +173,10 @@ mod tests {
         let quotes = vec![b'"'; 1000];
         let lines = "a line\n".repeat(1000).into_bytes();
         for body in [&zeros, &quotes, &lines, &vec![0xff; 1000]] {
-            let length = content(body).to_string().len();
+            let length = text_of(&content(body)).len();
             assert!(length <= body.len() / 3 * 4 + 32, "{length}");
         }
-        assert!(content(&lines).is_string());
-        assert_eq!(content(b"").to_string(), r#""""#);
+        assert!(matches!(content(&lines), Content::Text(_)));
+        assert_eq!(text_of(&content(b"")), r#""""#);
     }
 }

@@ -4,7 +4,7 @@
 //! or the cell was lost. All else is status 200, and the body says how it went.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -13,10 +13,10 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use record::{Outcome, Record};
+use record::json::{Form, List, Object, Pairs};
+use record::{Outcome, Record, object};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value, json};
 use serve::Party;
 use serve::protocol::{Code, Created, Failure, State as ContextState};
 
@@ -25,12 +25,10 @@ use crate::body;
 use crate::client::Client;
 use crate::files;
 use crate::front::Guarded;
-use crate::runs::{self, Most, Ran};
+use crate::runs::{self, JupyterError, Most, Ran};
 
 /// Bytes of all files that an answer may have.
 const MOST_FETCHED: usize = 64 << 20;
-/// The most cells of a notebook.
-const MOST_CELLS: usize = 1000;
 /// The most bytes that the outputs of all its cells have as JSON.
 const MOST_OUTPUT: usize = 64 << 20;
 
@@ -44,6 +42,15 @@ pub(crate) fn router() -> Router<Guarded> {
         )
 }
 
+record::bounds! {
+    /// The cells of a notebook.
+    MostCells = "cells", 1000;
+    /// The files of a request.
+    MostFiles = "files", 1 << 16;
+    /// The files of an answer: each costs at least one call.
+    MostFetched = "fetch_files", files::MOST_FILES;
+}
+
 /// What `/run_code` takes. The time limit of a compiler is not looked at: no language here
 /// has a step of its own for it.
 #[derive(Debug, Deserialize)]
@@ -54,36 +61,36 @@ struct RunCode {
     run_timeout: f64,
     #[serde(default)]
     stdin: Option<String>,
-    #[serde(flatten)]
-    common: Common,
+    #[serde(default, rename = "memory_limit_MB")]
+    memory_limit: i64,
+    #[serde(default)]
+    files: Files,
+    #[serde(default)]
+    fetch_files: Fetched,
 }
 
 /// What `/run_jupyter` takes.
 #[derive(Debug, Deserialize)]
 struct RunJupyter {
-    cells: Vec<String>,
+    cells: List<String, MostCells>,
     #[serde(default)]
     cell_timeout: f64,
     #[serde(default = "forty_five")]
     total_timeout: f64,
     #[serde(default)]
     kernel: Option<String>,
-    #[serde(flatten)]
-    common: Common,
-}
-
-/// What both take.
-#[derive(Debug, Deserialize)]
-struct Common {
-    /// Megabytes; none if it is not positive.
     #[serde(default, rename = "memory_limit_MB")]
     memory_limit: i64,
-    /// Contents in base64; names without one are left out.
     #[serde(default)]
-    files: BTreeMap<String, Option<String>>,
+    files: Files,
     #[serde(default)]
-    fetch_files: Vec<String>,
+    fetch_files: Fetched,
 }
+
+/// Contents in base64, by their paths; paths without one are left out.
+type Files = Pairs<Option<String>, MostFiles>;
+/// Paths of files that the answer has.
+type Fetched = List<String, MostFetched>;
 
 const fn ten() -> f64 {
     10.0
@@ -129,37 +136,43 @@ impl CommandResult {
     }
 }
 
-impl Common {
-    /// A request of the protocol, without code.
-    fn request(&self, language: &str, most: &Most) -> Map<String, Value> {
-        let files = self.files.iter().filter_map(|(path, content)| {
-            let content = content.as_ref()?;
-            Some(json!({"path": path, "base64": content}))
-        });
-        let memory = u64::try_from(self.memory_limit).ok().filter(|mb| *mb > 0);
-        let memory = memory.map(|mb| mb.saturating_mul(1 << 20));
-        let mut request = Map::new();
-        request.insert("language".to_owned(), language.into());
-        request.insert("files".to_owned(), files.collect());
-        request.insert("limits".to_owned(), most.limits(None, memory));
-        request
+/// A request of the protocol, without code. `memory` is in megabytes; none limits it if it is not
+/// positive.
+fn request(
+    language: &str,
+    given: &Files,
+    wall: Option<Duration>,
+    memory: i64,
+    most: &Most,
+) -> Object<'static> {
+    let given = given.iter().filter_map(|(path, content)| {
+        let content = content.as_ref()?;
+        Some(object! {"path": path, "base64": content})
+    });
+    let memory = u64::try_from(memory).ok().filter(|mb| *mb > 0);
+    let memory = memory.map(|mb| mb.saturating_mul(1 << 20));
+    object! {
+        "language": language,
+        "files": given.collect::<Vec<_>>(),
+        "limits": most.limits(wall, memory),
     }
+}
 
-    async fn fetched(
-        &self,
-        client: &mut Client,
-        context: &str,
-    ) -> Result<BTreeMap<&str, String>, Failure> {
-        let mut left = MOST_FETCHED;
-        let mut fetched = BTreeMap::new();
-        for path in &self.fetch_files {
-            if let Some(content) = files::whole(client, context, path, left).await? {
-                left -= content.len();
-                fetched.insert(path.as_str(), STANDARD.encode(content));
-            }
+/// The contents of files in base64, by their paths.
+async fn fetched<'a>(
+    client: &mut Client,
+    context: &str,
+    paths: &'a [String],
+) -> Result<BTreeMap<&'a str, String>, Failure> {
+    let mut left = MOST_FETCHED;
+    let mut fetched = BTreeMap::new();
+    for path in paths {
+        if let Some(content) = files::whole(client, context, path, left).await? {
+            left -= content.len();
+            fetched.insert(path.as_str(), STANDARD.encode(content));
         }
-        Ok(fetched)
     }
+    Ok(fetched)
 }
 
 async fn run_code(
@@ -183,19 +196,15 @@ async fn run_code(
 
 async fn execute(client: &mut Client, asked: &RunCode, most: &Most) -> Result<Answer, Failure> {
     let language = language(&asked.language)?;
-    files::check_count("fetch_files", asked.common.fetch_files.len())?;
     let wall = runs::seconds(asked.run_timeout);
-    let mut request = asked.common.request(language, most);
     let stdin = asked.stdin.as_deref().filter(|stdin| !stdin.is_empty());
-    if asked.common.fetch_files.is_empty() {
-        if let (Some(wall), Value::Object(limits)) = (most.wall(wall), &mut request["limits"]) {
-            limits.insert("wall".to_owned(), wall);
-        }
-        request.insert("code".to_owned(), asked.code.as_str().into());
+    if asked.fetch_files.is_empty() {
+        let mut request = request(language, &asked.files, wall, asked.memory_limit, most);
+        request.set("code", &asked.code);
         if let Some(stdin) = stdin {
-            request.insert("stdin".to_owned(), stdin.into());
+            request.set("stdin", stdin);
         }
-        let record = runs::run(client, &request.into()).await?;
+        let record = runs::run(client, &request).await?;
         return Ok(ran(&record, &BTreeMap::new()));
     }
     if stdin.is_some() {
@@ -203,18 +212,19 @@ async fn execute(client: &mut Client, asked: &RunCode, most: &Most) -> Result<An
         return Err(Failure::new(Code::BadParams, message));
     }
     // Files are there as long as their context is.
-    let context = create(client, request).await?;
-    let mut params = json!({"context": context, "code": asked.code});
+    let request = request(language, &asked.files, None, asked.memory_limit, most);
+    let context = create(client, &request).await?;
+    let mut params = object! {"context": context, "code": asked.code};
     if let Some(wall) = most.wall(wall) {
-        params["wall"] = wall;
+        params.set("wall", &wall);
     }
     let Ran { record, .. } = client.ask_for("context.run", &params).await?;
-    let fetched = asked.common.fetched(client, &context).await?;
+    let fetched = fetched(client, &context, &asked.fetch_files).await?;
     Ok(ran(&record, &fetched))
 }
 
-async fn create(client: &mut Client, request: Map<String, Value>) -> Result<String, Failure> {
-    let params = json!({"request": request});
+async fn create(client: &mut Client, request: &Object<'_>) -> Result<String, Failure> {
+    let params = object! {"request": request};
     let created: Created = client.ask_for("context.create", &params).await?;
     Ok(created.context)
 }
@@ -238,14 +248,14 @@ fn ran(record: &Record, files: &BTreeMap<&str, String>) -> Answer {
     let result = (!is_fault).then(|| CommandResult::of(record));
     answer::json(
         StatusCode::OK,
-        &json!({
+        &object! {
             "status": status,
             "message": message,
-            "compile_result": null,
+            "compile_result": (),
             "run_result": result,
-            "executor_pod_name": null,
+            "executor_pod_name": (),
             "files": files,
-        }),
+        },
     )
 }
 
@@ -279,18 +289,13 @@ async fn notebook(client: &mut Client, asked: &RunJupyter, most: &Most) -> Resul
         let message = format!("kernel: is {kernel:?}, but wants python3");
         return Err(Failure::new(Code::BadParams, message));
     }
-    let count = asked.cells.len();
-    if count > MOST_CELLS {
-        let message = format!("cells: are {count}, but at most {MOST_CELLS} are allowed");
-        return Err(Failure::new(Code::BadParams, message));
-    }
-    files::check_count("fetch_files", asked.common.fetch_files.len())?;
     let began = Instant::now();
-    let context = create(client, asked.common.request("python", most)).await?;
+    let request = request("python", &asked.files, None, asked.memory_limit, most);
+    let context = create(client, &request).await?;
     let total = runs::seconds(asked.total_timeout).or(most.wall);
     let mut cells = Cells::default();
     let mut why = None;
-    for code in &asked.cells {
+    for code in asked.cells.iter() {
         let left = total.map(|total| total.saturating_sub(began.elapsed()));
         let limits = [left, runs::seconds(asked.cell_timeout)];
         let wall = limits.into_iter().flatten().min();
@@ -298,21 +303,21 @@ async fn notebook(client: &mut Client, asked: &RunJupyter, most: &Most) -> Resul
             why = Some(Outcome::Timeout);
             break;
         }
-        let mut params = json!({"context": context, "code": code});
+        let mut params = object! {"context": context, "code": code};
         if let Some(wall) = most.wall(wall) {
-            params["wall"] = wall;
+            params.set("wall", &wall);
         }
         let ran: Ran = client.ask_for("context.run", &params).await?;
         if runs::is_fault(ran.record.outcome) {
             return Err(Failure::new(Code::Failed, runs::fault(&ran.record)));
         }
-        cells.add(&cell(&ran.record))?;
+        cells.add(&Cell::of(&ran.record))?;
         if ran.record.outcome == Outcome::Timeout || ran.state == Some(ContextState::Lost) {
             why = Some(ran.record.outcome);
             break;
         }
     }
-    let files = asked.common.fetched(client, &context).await?;
+    let files = fetched(client, &context, &asked.fetch_files).await?;
     let driver = CommandResult {
         status: match why {
             Some(Outcome::Timeout) => "TimeLimitExceeded",
@@ -363,7 +368,7 @@ struct Cells {
 }
 
 impl Cells {
-    fn add(&mut self, cell: &Value) -> Result<(), Failure> {
+    fn add(&mut self, cell: &Cell<'_>) -> Result<(), Failure> {
         let text = to_raw_value(cell);
         let text = text.map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
         self.size = self.size.saturating_add(text.get().len());
@@ -376,28 +381,34 @@ impl Cells {
     }
 }
 
-fn cell(record: &Record) -> Value {
-    let display: Vec<_> = record
-        .results
-        .iter()
-        .map(|result| &result.formats)
-        .collect();
-    let error: Vec<_> = record.error.iter().map(runs::jupyter_error).collect();
-    let stderr = match record.outcome {
-        // Its traceback is in `error`.
-        Outcome::Error => record
-            .stderr
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-        _ => runs::stderr(record),
-    };
-    json!({
-        "stdout": runs::stdout(record),
-        "stderr": stderr,
-        "display": display,
-        "error": error,
-    })
+/// The outputs of a cell.
+#[derive(Default, Serialize)]
+struct Cell<'a> {
+    stdout: String,
+    stderr: String,
+    /// The forms of each result.
+    display: Vec<&'a BTreeMap<String, Form>>,
+    error: Vec<JupyterError<'a>>,
+}
+
+impl<'a> Cell<'a> {
+    fn of(record: &'a Record) -> Self {
+        let results = record.results.iter();
+        Self {
+            stdout: runs::stdout(record),
+            stderr: match record.outcome {
+                // Its traceback is in `error`.
+                Outcome::Error => record
+                    .stderr
+                    .as_ref()
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
+                _ => runs::stderr(record),
+            },
+            display: results.map(|result| &result.formats).collect(),
+            error: record.error.iter().map(JupyterError::of).collect(),
+        }
+    }
 }
 
 /// Seconds of all CPUs, if they were measured.
@@ -430,8 +441,8 @@ fn invalid(failure: &Failure) -> Answer {
         Code::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
     };
-    let detail = json!([{"type": "value_error", "loc": ["body"], "msg": failure.message}]);
-    answer::json(status, &json!({"detail": detail}))
+    let detail = object! {"type": "value_error", "loc": ["body"], "msg": failure.message};
+    answer::json(status, &object! {"detail": [detail]})
 }
 
 fn failed(failure: &Failure, result: &str) -> Answer {
@@ -443,13 +454,13 @@ fn failed(failure: &Failure, result: &str) -> Answer {
         Some(hint) => format!("{}; {hint}", failure.message),
         None => failure.message.clone(),
     };
-    let body = json!({
+    let mut body = object! {
         "status": Status::SandboxError,
         "message": message,
-        result: null,
-        "executor_pod_name": null,
-        "files": {},
-    });
+        "executor_pod_name": (),
+        "files": object! {},
+    };
+    body.set(result.to_owned(), &());
     let mut answer = answer::json(status, &body);
     answer::say_when(&mut answer, failure);
     answer
@@ -462,7 +473,10 @@ mod tests {
     #[test]
     fn outputs_of_all_cells_are_bounded() {
         let mut cells = Cells::default();
-        let cell = json!({"stdout": "x".repeat(MOST_OUTPUT / 4)});
+        let cell = Cell {
+            stdout: "x".repeat(MOST_OUTPUT / 4),
+            ..Cell::default()
+        };
         for _ in 0..3 {
             cells.add(&cell).unwrap();
         }

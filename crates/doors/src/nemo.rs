@@ -3,6 +3,7 @@
 //! A session is a context with a name that follows from the client's and its party. The
 //! client tries again after status 502, so that is the answer when there is no room.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,9 +13,9 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
-use record::{Outcome, Record};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use record::json::Object;
+use record::{Outcome, Record, object};
+use serde::{Deserialize, Serialize};
 use serve::Party;
 use serve::protocol::{Code, ContextList, Created, Deleted, Failure, State as ContextState};
 use sha2::{Digest as _, Sha256};
@@ -44,7 +45,7 @@ pub(crate) fn router() -> Router<Guarded> {
 }
 
 async fn health() -> Answer {
-    let body = json!({"status": "healthy", "worker": "cellblock"});
+    let body = object! {"status": "healthy", "worker": "cellblock"};
     answer::json(StatusCode::OK, &body)
 }
 
@@ -100,18 +101,42 @@ async fn execute(
             (other, _) => {
                 let shown: String = other.chars().take(64).collect();
                 let message = format!("{shown:?} is not available here\n");
-                Ok(json!({"process_status": "error", "stdout": "", "stderr": message}))
+                Ok(Executed::new("error", String::new(), message))
             }
         }
     };
     match done.await {
         Ok(mut answer) => {
-            for stream in ["stdout", "stderr"] {
-                cut(&mut answer[stream], asked.max_output_characters);
+            for stream in [&mut answer.stdout, &mut answer.stderr] {
+                cut(stream, asked.max_output_characters);
             }
             answer::json(StatusCode::OK, &answer)
         }
         Err(failure) => failed(&failure),
+    }
+}
+
+/// The answer to an execution.
+#[derive(Debug, Serialize)]
+struct Executed {
+    process_status: &'static str,
+    stdout: String,
+    stderr: String,
+    #[serde(
+        rename = "new_session_created",
+        skip_serializing_if = "Option::is_none"
+    )]
+    is_new_session: Option<bool>,
+}
+
+impl Executed {
+    fn new(process_status: &'static str, stdout: String, stderr: String) -> Self {
+        Self {
+            process_status,
+            stdout,
+            stderr,
+            is_new_session: None,
+        }
     }
 }
 
@@ -143,15 +168,15 @@ async fn in_session(
     session: &Session,
     asked: &Execution,
     most: &Most,
-) -> Result<Value, Failure> {
+) -> Result<Executed, Failure> {
     let mut is_new = false;
-    let mut params = json!({
+    let mut params = object! {
         "context": session.context,
         "code": asked.generated_code,
         "grace": GRACE,
-    });
+    };
     if let Some(wall) = most.wall(runs::seconds(asked.timeout)) {
-        params["wall"] = wall;
+        params.set("wall", &wall);
     }
     let ran: Ran = match client.ask_for("context.run", &params).await {
         Err(failure) if failure.code == Code::NotFound => {
@@ -177,22 +202,20 @@ async fn in_session(
     if let (Outcome::Error, Some(error)) = (record.outcome, &record.error) {
         runs::add_line(&mut stdout, &error.text());
     }
-    Ok(json!({
-        "process_status": status,
-        "stdout": stdout,
-        "stderr": stderr,
-        "new_session_created": is_new || state == Some(ContextState::Lost),
-    }))
+    Ok(Executed {
+        is_new_session: Some(is_new || state == Some(ContextState::Lost)),
+        ..Executed::new(status, stdout, stderr)
+    })
 }
 
 /// Creates the context of a session; says whether another request has not done so meanwhile.
 async fn create(client: &mut Client, session: &Session) -> Result<bool, Failure> {
-    let params = json!({
-        "request": {"language": "python"},
+    let params = object! {
+        "request": object! {"language": "python"},
         "context": session.context,
         "label": format!("{LABEL}{}", session.name),
         "keep": true,
-    });
+    };
     let created: Result<Created, Failure> = client.ask_for("context.create", &params).await;
     match created {
         Err(failure) if failure.code == Code::BadParams => Ok(false),
@@ -206,14 +229,14 @@ async fn once(
     language: &str,
     asked: &Execution,
     most: &Most,
-) -> Result<Value, Failure> {
-    let mut request = json!({
+) -> Result<Executed, Failure> {
+    let mut request = object! {
         "language": language,
         "code": asked.generated_code,
         "limits": most.limits(runs::seconds(asked.timeout), None),
-    });
+    };
     if let Some(stdin) = asked.std_input.as_deref().filter(|stdin| !stdin.is_empty()) {
-        request["stdin"] = stdin.into();
+        request.set("stdin", stdin);
     }
     let record = runs::run(client, &request).await?;
     let (status, stdout, stderr) = match record.outcome {
@@ -226,7 +249,7 @@ async fn once(
         }
         _ => ("error", runs::stdout(&record), runs::stderr(&record)),
     };
-    Ok(json!({"process_status": status, "stdout": stdout, "stderr": stderr}))
+    Ok(Executed::new(status, stdout, stderr))
 }
 
 fn stream(record: &Record) -> String {
@@ -245,10 +268,8 @@ fn late(record: &Record, asked: &Execution) -> String {
 }
 
 /// Cuts a text to so many characters.
-fn cut(text: &mut Value, most: usize) {
-    if let Value::String(text) = text
-        && let Some((at, _)) = text.char_indices().nth(most)
-    {
+fn cut(text: &mut String, most: usize) {
+    if let Some((at, _)) = text.char_indices().nth(most) {
         text.truncate(at);
         text.push_str("<output cut>");
     }
@@ -257,7 +278,7 @@ fn cut(text: &mut Value, most: usize) {
 async fn list(State(guarded): State<Guarded>, Extension(party): Extension<Party>) -> Answer {
     let listed = async {
         let mut client = guarded.client(party)?;
-        let listed: ContextList = client.ask_for("context.list", &json!({})).await?;
+        let listed: ContextList = client.ask_for("context.list", &object! {}).await?;
         Ok(listed)
     };
     let listed = match listed.await {
@@ -267,21 +288,21 @@ async fn list(State(guarded): State<Guarded>, Extension(party): Extension<Party>
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default().as_secs_f64();
     let before = |ms: u64| now - ms as f64 / 1000.0;
-    let sessions: Map<String, Value> = listed
+    let sessions: BTreeMap<&str, Object<'_>> = listed
         .contexts
         .iter()
         .filter_map(|context| {
             let name = context.label.as_deref()?.strip_prefix(LABEL)?;
-            let about = json!({
+            let about = object! {
                 "backend": "ipython",
                 "created": before(context.age_ms),
                 "last_used": before(context.idle_ms),
                 "alive": true,
-            });
-            Some((name.to_owned(), about))
+            };
+            Some((name, about))
         })
         .collect();
-    let body = json!({"sessions": sessions, "backend": "ipython"});
+    let body = object! {"sessions": sessions, "backend": "ipython"};
     answer::json(StatusCode::OK, &body)
 }
 
@@ -293,13 +314,13 @@ async fn end(
     let ended = async {
         let session = Session::of(party, &name)?;
         let mut client = guarded.client(party)?;
-        let params = json!({"context": session.context});
+        let params = object! {"context": session.context};
         client.ask_for::<Deleted>("context.delete", &params).await
     };
     match ended.await {
         Ok(_) => {
             let message = format!("IPython session {name} deleted successfully");
-            answer::json(StatusCode::OK, &json!({"message": message}))
+            answer::json(StatusCode::OK, &object! {"message": message})
         }
         Err(failure) => failed(&failure),
     }
@@ -310,7 +331,7 @@ fn failed(failure: &Failure) -> Answer {
         Code::Busy | Code::ShuttingDown | Code::Lost => StatusCode::BAD_GATEWAY,
         other => answer::status_of(other),
     };
-    let mut answer = answer::json(status, &json!({"error": failure.message}));
+    let mut answer = answer::json(status, &object! {"error": failure.message});
     answer::say_when(&mut answer, failure);
     answer
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use record::{CodeError, Outcome, Record};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use record::json::Object;
+use record::{CodeError, Outcome, Record, object};
+use serde::{Deserialize, Serialize};
 use serve::protocol::Failure;
 
 use crate::client::Client;
@@ -21,24 +21,24 @@ pub struct Most {
 
 impl Most {
     /// Limits of a request, from seconds and bytes that a client named.
-    pub(crate) fn limits(&self, wall: Option<Duration>, memory: Option<u64>) -> Value {
-        let mut limits = Map::new();
+    pub(crate) fn limits(&self, wall: Option<Duration>, memory: Option<u64>) -> Object<'static> {
+        let mut limits = Object::default();
         if let Some(wall) = self.wall(wall) {
-            limits.insert("wall".to_owned(), wall);
+            limits.set("wall", &wall);
         }
         // Without a limit of its own, a request can be served by a cell that waits.
         if let Some(memory) = memory
             && self.memory.is_none_or(|most| memory < most)
         {
-            limits.insert("memory".to_owned(), format!("{memory}").into());
+            limits.set("memory", &memory.to_string());
         }
-        Value::Object(limits)
+        limits
     }
 
     /// A wall time as the protocol has it.
-    pub(crate) fn wall(&self, asked: Option<Duration>) -> Option<Value> {
+    pub(crate) fn wall(&self, asked: Option<Duration>) -> Option<String> {
         let asked = asked.filter(|asked| self.wall.is_none_or(|most| *asked < most))?;
-        Some(format!("{}ms", asked.as_millis().max(1)).into())
+        Some(format!("{}ms", asked.as_millis().max(1)))
     }
 }
 
@@ -62,8 +62,8 @@ pub(crate) struct Ran {
 ///
 /// # Errors
 /// See [`Client::ask`].
-pub(crate) async fn run(client: &mut Client, request: &Value) -> Result<Record, Failure> {
-    let params = json!({"request": request});
+pub(crate) async fn run(client: &mut Client, request: &Object<'_>) -> Result<Record, Failure> {
+    let params = object! {"request": request};
     let ran: Ran = client.ask_for("run", &params).await?;
     Ok(ran.record)
 }
@@ -131,11 +131,20 @@ pub(crate) fn fault(record: &Record) -> String {
         .unwrap_or_else(|| record.outcome.to_string())
 }
 
-/// The class, message and traceback of an exception.
-pub(crate) fn jupyter_error(error: &CodeError) -> Value {
-    json!({
-        "ename": error.name,
-        "evalue": error.message,
-        "traceback": error.traceback,
-    })
+/// An exception as Jupyter's protocol has it.
+#[derive(Debug, Serialize)]
+pub(crate) struct JupyterError<'a> {
+    ename: &'a str,
+    evalue: &'a str,
+    traceback: &'a [String],
+}
+
+impl<'a> JupyterError<'a> {
+    pub(crate) fn of(error: &'a CodeError) -> Self {
+        Self {
+            ename: &error.name,
+            evalue: &error.message,
+            traceback: &error.traceback,
+        }
+    }
 }

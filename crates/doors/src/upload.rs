@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt as _;
-use serde_json::{Map, Value, json};
+use record::json::Object;
+use record::object;
+use serde_json::value::{RawValue, to_raw_value};
 use serve::protocol::{Code, Failure};
 
 use crate::body::{self, PATIENCE};
@@ -131,7 +133,7 @@ impl<C: Chunks> Parts<C> {
     ///
     /// # Errors
     /// See [`Chunks::next`].
-    pub(crate) async fn next(&mut self) -> Result<Option<Value>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
         let mut part = Vec::new();
         while !self.is_over && part.len() < PART {
             match self.chunks.next().await? {
@@ -141,11 +143,12 @@ impl<C: Chunks> Parts<C> {
         }
         let is_part = !part.is_empty() || !self.is_begun;
         self.is_begun = true;
-        Ok(is_part.then(|| files::content(&part)))
+        Ok(is_part.then(|| to_raw_value(&files::content(&part)).unwrap_or_default()))
     }
 }
 
-/// Writes a file of several parts. `params` are those of `file.write` for the first part. Until the
+/// Writes a file of several parts to this path. `params` are those of `file.write` for the first
+/// part, without the path. Until the
 /// file is complete, it has a temporary name beside its own, so that other requests never find a
 /// part of it; after a failure it is removed. Returns the result of the last `file.write`.
 ///
@@ -153,22 +156,22 @@ impl<C: Chunks> Parts<C> {
 /// The client has gone, or a call fails.
 pub(crate) async fn write_parts<C: Chunks>(
     client: &mut Client,
-    mut params: Map<String, Value>,
+    to: &Path,
+    mut params: Object<'static>,
     mut parts: Parts<C>,
-) -> Result<Value, Failure> {
-    let to = params.get("path").cloned().unwrap_or_default();
-    let pending = json!(pending(to.as_str().unwrap_or_default())?);
-    let of_context = json!({"context": params.get("context"), "path": pending});
-    params.insert("path".to_owned(), pending.clone());
+) -> Result<Box<RawValue>, Failure> {
+    let pending = pending(to)?;
+    let of_context = object! {"context": params.get("context"), "path": pending};
+    params.set("path", &pending);
     let written = async {
-        let mut written = client.ask_for("file.write", &params).await?;
+        let mut written = client.ask("file.write", &params).await?;
         params.remove("executable");
-        params.insert("append".to_owned(), true.into());
+        params.set("append", &true);
         while let Some(content) = parts.next().await? {
-            params.insert("content".to_owned(), content);
-            written = client.ask_for("file.write", &params).await?;
+            params.set("content", &content);
+            written = client.ask("file.write", &params).await?;
         }
-        let rename = json!({"context": params.get("context"), "from": pending, "to": to});
+        let rename = object! {"context": params.get("context"), "from": pending, "to": to};
         client.ask("file.move", &rename).await?;
         Ok(written)
     };
@@ -181,11 +184,11 @@ pub(crate) async fn write_parts<C: Chunks>(
 }
 
 /// A temporary name beside that of a file.
-fn pending(path: &str) -> Result<PathBuf, Failure> {
+fn pending(path: &Path) -> Result<PathBuf, Failure> {
     let number: String = (random::bytes(8)?.iter())
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    Ok(Path::new(path).with_file_name(format!(".cellblock-upload-{number}")))
+    Ok(path.with_file_name(format!(".cellblock-upload-{number}")))
 }
 
 /// Runs `work` to its end even if the request is dropped because its client has gone, so that
@@ -209,7 +212,7 @@ mod tests {
         let mut parts = Parts::of(Blocks::of(Body::from("x".repeat(bytes))));
         let mut lengths = Vec::new();
         while let Some(part) = parts.next().await.unwrap() {
-            lengths.push(part.as_str().unwrap().len());
+            lengths.push(part.get().len() - "\"\"".len());
         }
         lengths
     }

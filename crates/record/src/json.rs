@@ -3,6 +3,10 @@
 //! A parsed value takes up to ninety times as much memory as its text
 //! (`[{"":0},…]`). So the text is checked when it comes, kept, and written to the
 //! record unchanged. Readers parse one value at a time, within bounds.
+#![expect(
+    clippy::disallowed_types,
+    reason = "Json::parse bounds what a value takes"
+)]
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,7 +18,12 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
+mod bounded;
 mod layout;
+mod object;
+
+pub use bounded::{Bound, List, Pairs};
+pub use object::Object;
 
 /// Approximate number of bytes that a parsed value may take.
 const PARSED_CAP: usize = 16 << 20;
@@ -32,6 +41,12 @@ const ENTRY: usize = 96;
 pub fn from_slice<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> serde_json::Result<T> {
     let text = std::str::from_utf8(bytes).map_err(serde_json::Error::custom)?;
     serde_json::from_str(text)
+}
+
+/// A value as text.
+pub fn text_of(value: &(impl Serialize + ?Sized)) -> String {
+    // What this program writes has a form in JSON.
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// JSON text on one line, checked.
@@ -54,7 +69,13 @@ impl Json {
         if text.contains(['\n', '\r']) {
             // In JSON a line ends only between values, where a space does as well.
             // Events are lines.
-            text = text.replace(['\n', '\r'], " ");
+            let mut bytes = text.into_bytes();
+            let ends = bytes
+                .iter_mut()
+                .filter(|byte| matches!(byte, b'\n' | b'\r'));
+            ends.for_each(|byte| *byte = b' ');
+            // It was text, and is still.
+            text = String::from_utf8(bytes).unwrap_or_default();
         }
         Self(text.into())
     }

@@ -1,4 +1,5 @@
 //! JSON Schemas of the documents that cellblock writes.
+#![expect(clippy::disallowed_types, reason = "schemas are of the program itself")]
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};

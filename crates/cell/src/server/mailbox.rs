@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::inotify::{InitFlags, Inotify};
+use serde::Serialize;
 use serde_json::value::to_raw_value;
 
 use super::guests::Guests;
@@ -151,7 +152,7 @@ impl Mailbox {
     }
 
     /// Queues a report.
-    pub(super) fn report(&self, report: &Report) {
+    pub(super) fn report(&self, report: &impl Serialize) {
         self.out.add(usize::MAX, |queue| {
             serde_json::to_writer(&mut *queue, report)?;
             queue.write_all(b"\n")

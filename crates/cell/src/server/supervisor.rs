@@ -11,13 +11,14 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::guests::Place;
 use super::mailbox::{Closed, Mailbox, Task};
 use super::processes::cell_ended;
-use super::{Base, Execute, FileOrder, Layout, Open, Order, Report};
+use super::{Base, Execute, FileOrder, Layout, Open, Order, Report, State};
 use crate::context::{Answer, Checkpoint, Context, Execution, WorkspaceEdit};
 use crate::run::{Ahead, Events, Stock};
 use crate::spec::Spec;
 use crate::spec::counted::Files;
 use crate::supervise::{BlockedSignals, Cancel, Control};
 use record::error::{Result, SetupError, Step};
+use record::{Record, Start};
 
 /// How long the front end may take no report once the cell is gone.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -345,20 +346,13 @@ impl<'s> Supervisor<'s> {
 
     fn answer(&self, execution: u64, answer: Answer) {
         let Answer { record, state, why } = answer;
-        let start = record.start;
-        match to_raw_value(&record) {
-            Ok(record) => self.mailbox.report(&Report::Answer {
-                execution,
-                state,
-                why,
-                start,
-                record,
-            }),
-            Err(error) => {
-                let error = SetupError::new(Step::Outputs, error.to_string());
-                self.fail("execute", Some(execution), error);
-            }
-        }
+        self.mailbox.report(&LargeReport::Answer {
+            execution,
+            state,
+            why,
+            start: record.start,
+            record: &record,
+        });
     }
 
     fn restart(&mut self) -> Result<()> {
@@ -489,6 +483,20 @@ impl Opened<'_> {
     fn ends_at(&self) -> Option<Instant> {
         self.rests_since.checked_add(self.idle?)
     }
+}
+
+/// A [`Report`] whose value is written into the queue of reports at once: as text of its own, it
+/// would be in memory twice.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum LargeReport<'a> {
+    Answer {
+        execution: u64,
+        state: State,
+        why: Option<String>,
+        start: Option<Start>,
+        record: &'a Record,
+    },
 }
 
 fn not_open() -> SetupError {

@@ -216,7 +216,7 @@ fn debug_sandbox(guarded: &Guarded) -> Option<Arc<Sandbox>> {
         metadata: Default::default(),
         envs: Default::default(),
         network: None,
-        given_network: serde_json::Value::Null,
+        given_network: Default::default(),
         internet: None,
         branches: settings.pause,
         pauses_at_end: false,

@@ -4,14 +4,14 @@ use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
-use serde_json::json;
+use record::object;
 use serve::protocol::{Code, Failure};
 
 use crate::answer::{self, Answer};
 
 /// `{"code": STATUS, "message": …}`
 pub(super) fn error(status: StatusCode, message: impl AsRef<str>) -> Answer {
-    let body = json!({"code": status.as_u16(), "message": message.as_ref()});
+    let body = object! {"code": status.as_u16(), "message": message.as_ref()};
     answer::json(status, &body)
 }
 
@@ -51,7 +51,7 @@ pub(super) const NO_SANDBOX: &str = "The sandbox was not found";
 /// A sandbox that does not exist for the client that asks for it.
 pub(super) fn no_sandbox(id: &str) -> Answer {
     let shown: String = id.chars().take(64).collect();
-    let body = json!({"sandboxId": shown, "message": NO_SANDBOX, "code": 502});
+    let body = object! {"sandboxId": shown, "message": NO_SANDBOX, "code": 502};
     answer::json(StatusCode::BAD_GATEWAY, &body)
 }
 

@@ -6,15 +6,19 @@
 
 mod sessions;
 
+use std::fmt;
+
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_DISPOSITION, HeaderMap, HeaderValue};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
-use record::{Change, Outcome, Record};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use record::json::{List, Object};
+use record::{Change, Outcome, Record, object};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serve::Party;
 use serve::protocol::{Code, Failure};
 
@@ -30,6 +34,14 @@ use sessions::{
 
 /// The most bytes of all files that go into a session: a request has 16 MiB.
 const MOST: usize = 12 << 20;
+
+record::bounds! {
+    /// The arguments of a program.
+    MostArgs = "args", 1 << 16;
+    /// The files of an execution: each costs at least one call.
+    MostFiles = "files", files::MOST_FILES;
+}
+
 pub(crate) fn router() -> Router<Guarded> {
     Router::new()
         .route("/exec", post(exec))
@@ -47,17 +59,40 @@ struct Exec {
     #[serde(default)]
     args: Args,
     #[serde(default)]
-    files: Vec<Reference>,
+    files: List<Reference, MostFiles>,
 }
 
 /// Arguments; older clients send one text.
-#[derive(Debug, Default, Deserialize)]
-#[serde(untagged)]
-enum Args {
-    #[default]
-    None,
-    One(String),
-    Many(Vec<String>),
+#[derive(Debug, Default)]
+struct Args(Vec<String>);
+
+impl<'de> Deserialize<'de> for Args {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Args;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_unit<E>(self) -> Result<Args, E> {
+                Ok(Args::default())
+            }
+
+            fn visit_str<E>(self, one: &str) -> Result<Args, E> {
+                Ok(Args(vec![one.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, many: A) -> Result<Args, A::Error> {
+                let many = SeqAccessDeserializer::new(many);
+                List::<String, MostArgs>::deserialize(many).map(|many| Args(many.into_inner()))
+            }
+        }
+
+        deserializer.deserialize_any(Reader)
+    }
 }
 
 async fn exec(
@@ -73,16 +108,12 @@ async fn exec(
     answered(done.await)
 }
 
-async fn execute(client: &mut Client, asked: Exec) -> Result<Value, Failure> {
+async fn execute(client: &mut Client, asked: Exec) -> Result<Object<'static>, Failure> {
     let language = language(&asked.lang)?;
     let uploads = find_all(client, &asked.files).await?;
     let session = create(client, language, &uploads).await?;
-    let args = match asked.args {
-        Args::None => Vec::new(),
-        Args::One(one) => vec![one],
-        Args::Many(many) => many,
-    };
-    let params = json!({"context": session, "code": asked.code, "args": args});
+    let Args(args) = asked.args;
+    let params = object! {"context": session, "code": asked.code, "args": args};
     let ran: Result<Ran, Failure> = client.ask_for("context.run", &params).await;
     let left_files = match &ran {
         Ok(Ran { record, .. }) => outputs(record, &session),
@@ -101,16 +132,16 @@ async fn execute(client: &mut Client, asked: Exec) -> Result<Value, Failure> {
     if let (Outcome::Timeout, Some(why)) = (record.outcome, &record.context) {
         runs::add_line(&mut stderr, why);
     }
-    Ok(json!({
+    Ok(object! {
         "session_id": session,
         "stdout": runs::stdout(&record),
         "stderr": stderr,
         "files": left_files,
-    }))
+    })
 }
 
 /// What an execution that succeeded has left.
-fn outputs(record: &Record, session: &str) -> Vec<Value> {
+fn outputs(record: &Record, session: &str) -> Vec<Object<'static>> {
     if record.outcome != Outcome::Ok {
         return Vec::new();
     }
@@ -118,7 +149,9 @@ fn outputs(record: &Record, session: &str) -> Vec<Value> {
         .files
         .iter()
         .filter(|file| file.change != Change::Deleted);
-    let file = |path: &str| json!({"id": id_of(path), "name": path, "storage_session_id": session});
+    let file = |path: &str| {
+        object! {"id": id_of(path), "name": path, "storage_session_id": session}
+    };
     left.filter_map(|changed| text(&changed.path).map(file))
         .collect()
 }
@@ -151,16 +184,16 @@ async fn upload(
         keep(&mut client, &session).await?;
         let file = |upload: &Upload| {
             let path = &upload.path;
-            json!({"status": "success", "fileId": id_of(path), "filename": path})
+            object! {"status": "success", "fileId": id_of(path), "filename": path}
         };
-        Ok(json!({
+        Ok(object! {
             "message": "success",
             "session_id": session,
             "storage_session_id": session,
             "files": uploads.iter().map(file).collect::<Vec<_>>(),
             "succeeded": uploads.len(),
             "failed": 0,
-        }))
+        })
     };
     answered(done.await)
 }
@@ -173,10 +206,7 @@ async fn download(
     let done = async {
         let mut client = guarded.client(party)?;
         let path = path_of(&mut client, &session, &file).await?;
-        let params = Map::from_iter([
-            ("context".to_owned(), session.into()),
-            ("path".to_owned(), path.as_str().into()),
-        ]);
+        let params = object! {"context": session, "path": path};
         let answer = files::answer(client, params).await?;
         Ok((path, answer))
     };
@@ -206,17 +236,17 @@ async fn list(
         let entries = entries(&mut client, &session).await?;
         let file = |entry: &Entry| {
             let id = id_of(&entry.path);
-            json!({
+            object! {
                 "id": id,
                 "name": format!("{session}/{id}"),
                 "storage_session_id": session,
                 "session_id": session,
                 "size": entry.size,
                 "lastModified": time_of(entry.mtime),
-                "metadata": {"original-filename": entry.path},
-            })
+                "metadata": object! {"original-filename": entry.path},
+            }
         };
-        Ok(entries.files.iter().map(file).collect::<Value>())
+        Ok(entries.files.iter().map(file).collect::<Vec<_>>())
     };
     answered(done.await)
 }
@@ -229,9 +259,9 @@ async fn remove(
     let done = async {
         let mut client = guarded.client(party)?;
         let path = path_of(&mut client, &session, &file).await?;
-        let params = json!({"context": session, "path": path});
+        let params = object! {"context": session, "path": path};
         client.ask("file.remove", &params).await?;
-        Ok(json!({"message": "success"}))
+        Ok(object! {"message": "success"})
     };
     answered(done.await)
 }
@@ -255,7 +285,7 @@ fn language(name: &str) -> Result<&'static str, Failure> {
     }
 }
 
-fn answered(done: Result<Value, Failure>) -> Answer {
+fn answered(done: Result<impl Serialize, Failure>) -> Answer {
     match done {
         Ok(value) => answer::json(StatusCode::OK, &value),
         Err(failure) => failed(&failure),
@@ -267,7 +297,7 @@ fn failed(failure: &Failure) -> Answer {
         Some(hint) => format!("{}; {hint}", failure.message),
         None => failure.message.clone(),
     };
-    let body = json!({"error": failure.code, "message": message});
+    let body = object! {"error": failure.code, "message": message};
     let mut answer = answer::json(answer::status_of(failure.code), &body);
     answer::say_when(&mut answer, failure);
     answer

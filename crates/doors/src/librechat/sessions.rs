@@ -6,8 +6,8 @@ use std::collections::hash_map::Entry::{Occupied, Vacant};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use record::bytes::RawText;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use serve::protocol::{Code, Created, Deleted, Failure};
 use sha2::{Digest as _, Sha256};
 
@@ -72,7 +72,6 @@ pub(super) async fn find_all(
     client: &mut Client,
     wanted: &[Reference],
 ) -> Result<Vec<Upload>, Failure> {
-    files::check_count("files", wanted.len())?;
     let mut sessions: HashMap<&str, Entries> = HashMap::new();
     let mut uploads = Vec::new();
     let mut left = MOST;
@@ -133,7 +132,7 @@ pub(super) async fn entries(client: &mut Client, session: &str) -> Result<Entrie
         size: u64,
         mtime: i64,
     }
-    let params = json!({"context": session, "recursive": true});
+    let params = object! {"context": session, "recursive": true};
     let Listed { entries } = client.ask_for("file.list", &params).await?;
     let files = entries.entries.iter().filter(|any| any.kind == "file");
     let file = |any: &Any| {
@@ -159,26 +158,27 @@ pub(super) async fn create(
     language: &str,
     uploads: &[Upload],
 ) -> Result<String, Failure> {
-    let file =
-        |upload: &Upload| json!({"path": upload.path, "base64": STANDARD.encode(&upload.content)});
-    let files: Vec<Value> = uploads.iter().map(file).collect();
-    let params = json!({
-        "request": {"language": language, "files": files},
+    let file = |upload: &Upload| {
+        object! {"path": upload.path, "base64": STANDARD.encode(&upload.content)}
+    };
+    let files: Vec<_> = uploads.iter().map(file).collect();
+    let params = object! {
+        "request": object! {"language": language, "files": files},
         "context": new_id()?,
-    });
+    };
     let created: Created = client.ask_for("context.create", &params).await?;
     Ok(created.context)
 }
 
 /// Lets a session outlive its client.
 pub(super) async fn keep(client: &mut Client, session: &str) -> Result<(), Failure> {
-    let params = json!({"context": session, "label": LABEL, "keep": true});
+    let params = object! {"context": session, "label": LABEL, "keep": true};
     client.ask("context.label", &params).await.map(drop)
 }
 
 /// Ends a session that has nothing to download.
 pub(super) async fn end(client: &mut Client, session: &str) {
-    let params = json!({"context": session});
+    let params = object! {"context": session};
     // It may have ended already.
     let _ = client.ask_for::<Deleted>("context.delete", &params).await;
 }

@@ -4,8 +4,10 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use record::json::text_of;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::value::RawValue;
 use serve::mcp::{REVISIONS, STATELESS};
 use serve::protocol::{Code, Failure};
 
@@ -17,59 +19,90 @@ const HEADER_MISMATCH: i64 = -32020;
 const METHOD_NOT_FOUND: i64 = -32601;
 /// The header field with the client's revision.
 const VERSION: &str = "mcp-protocol-version";
-/// The body's key for the revision, since 2026-07-28.
-const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// The parts of a message that the HTTP layer needs. Malformed parts are left out: the door refuses
 /// such a message itself.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Envelope {
-    #[serde(default)]
-    id: Value,
-    #[serde(default)]
-    method: Value,
-    #[serde(default)]
-    params: Value,
+#[derive(Debug, Default)]
+pub(super) struct Envelope<'a> {
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+    params: Params<'a>,
+    version: Option<&'a RawValue>,
 }
 
-impl Envelope {
-    pub(super) fn of(body: &[u8]) -> Self {
-        record::json::from_slice(body).unwrap_or_default()
+#[derive(Debug, Default, Deserialize)]
+struct Params<'a> {
+    #[serde(borrow, default)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    uri: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "requestId")]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+impl<'a> Envelope<'a> {
+    pub(super) fn of(body: &'a [u8]) -> Self {
+        #[derive(Default, Deserialize)]
+        struct Message<'a> {
+            #[serde(borrow, default)]
+            id: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            method: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            params: Option<&'a RawValue>,
+        }
+        #[derive(Default, Deserialize)]
+        struct Meta<'a> {
+            /// Since 2026-07-28.
+            #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
+            version: Option<&'a RawValue>,
+        }
+        let message: Message<'_> = record::json::from_slice(body).unwrap_or_default();
+        let params: Params<'_> = read(message.params).unwrap_or_default();
+        let meta: Meta<'_> = read(params.meta).unwrap_or_default();
+        Self {
+            id: message.id,
+            method: read(message.method),
+            params,
+            version: meta.version,
+        }
     }
 
     pub(super) fn is(&self, method: &str) -> bool {
-        self.method == method
+        self.method.as_deref() == Some(method)
     }
 
     /// Whether the message is of 2026-07-28 or later.
     pub(super) fn is_stateless(&self) -> bool {
-        !self.version().is_null()
-    }
-
-    fn version(&self) -> &Value {
-        &self.params["_meta"][VERSION_KEY]
+        self.version.is_some()
     }
 
     /// The request's id as JSON, if it is a request.
-    pub(super) fn id(&self) -> Option<String> {
-        (!self.id.is_null() && self.method.is_string()).then(|| self.id.to_string())
+    pub(super) fn id(&self) -> Option<&'a str> {
+        self.method.as_ref().and(self.id).map(RawValue::get)
     }
 
     /// The id as JSON of the request that this notification cancels.
-    pub(super) fn cancelled(&self) -> Option<String> {
-        let request = &self.params["requestId"];
-        let is_one = self.is("notifications/cancelled") && !request.is_null();
-        is_one.then(|| request.to_string())
+    pub(super) fn cancelled(&self) -> Option<&'a str> {
+        let request = self.params.request_id.map(RawValue::get);
+        request.filter(|_| self.is("notifications/cancelled"))
     }
 
     /// The value that `Mcp-Name` repeats.
-    fn name(&self) -> Option<&str> {
-        match self.method.as_str()? {
-            "tools/call" | "prompts/get" => self.params["name"].as_str(),
-            "resources/read" => self.params["uri"].as_str(),
+    fn name(&self) -> Option<String> {
+        match self.method.as_deref()? {
+            "tools/call" | "prompts/get" => read(self.params.name),
+            "resources/read" => read(self.params.uri),
             _ => None,
         }
     }
+}
+
+/// A part as this type, if it is there and of this type.
+fn read<'a, T: Deserialize<'a>>(part: Option<&'a RawValue>) -> Option<T> {
+    serde_json::from_str(part?.get()).ok()
 }
 
 /// The body must be JSON, and the client must accept both JSON and a stream of events.
@@ -101,10 +134,10 @@ pub(super) fn check_media_types(fields: &HeaderMap) -> Result<(), (StatusCode, F
 
 /// # Errors
 /// The message that answers a request whose fields do not fit its body.
-pub(super) fn check(fields: &HeaderMap, envelope: &Envelope) -> Result<(), String> {
+pub(super) fn check(fields: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), String> {
     let fault = |message: &str| {
-        let error = json!({"code": HEADER_MISMATCH, "message": message});
-        json!({"jsonrpc": "2.0", "id": envelope.id, "error": error}).to_string()
+        let error = object! {"code": HEADER_MISMATCH, "message": message};
+        text_of(&object! {"jsonrpc": "2.0", "id": envelope.id, "error": error})
     };
     let text = |name: &str| {
         let value = fields.get(name)?;
@@ -123,16 +156,17 @@ pub(super) fn check(fields: &HeaderMap, envelope: &Envelope) -> Result<(), Strin
             _ => Ok(()),
         };
     }
-    if version != envelope.version().as_str() {
+    let own: Option<String> = read(envelope.version);
+    if version != own.as_deref() {
         return Err(fault(
             "MCP-Protocol-Version: is not the revision of the body",
         ));
     }
-    if text("mcp-method") != envelope.method.as_str() {
+    if text("mcp-method") != envelope.method.as_deref() {
         return Err(fault("Mcp-Method: is not the method of the body"));
     }
     if let Some(name) = envelope.name()
-        && text("mcp-name").and_then(decoded).as_deref() != Some(name)
+        && text("mcp-name").and_then(decoded).as_deref() != Some(&*name)
     {
         return Err(fault("Mcp-Name: is not the name in the body"));
     }
@@ -162,8 +196,10 @@ pub(super) fn status(envelope: &Envelope, line: &str) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use axum::http::{HeaderName, HeaderValue};
+    use serde_json::{Value, json};
+
+    use super::*;
 
     fn fields(fields: &[(&'static str, &str)]) -> HeaderMap {
         let fields = fields.iter().map(|(name, value)| {
@@ -173,15 +209,16 @@ mod tests {
         fields.collect()
     }
 
-    fn envelope(method: &str, params: Value) -> Envelope {
+    fn body(method: &str, params: Value) -> String {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        Envelope::of(body.to_string().as_bytes())
+        body.to_string()
     }
 
     #[test]
     fn fields_repeat_the_body() {
-        let meta = json!({VERSION_KEY: STATELESS});
-        let call = envelope("tools/call", json!({"name": "run_code", "_meta": meta}));
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": STATELESS});
+        let body = body("tools/call", json!({"name": "run_code", "_meta": meta}));
+        let call = Envelope::of(body.as_bytes());
         let whole = [
             (VERSION, STATELESS),
             ("mcp-method", "tools/call"),
@@ -211,7 +248,8 @@ mod tests {
 
     #[test]
     fn older_requests_need_no_fields() {
-        let list = envelope("tools/list", json!({}));
+        let body = body("tools/list", json!({}));
+        let list = Envelope::of(body.as_bytes());
         assert_eq!(check(&fields(&[]), &list), Ok(()));
         assert_eq!(check(&fields(&[(VERSION, "2025-06-18")]), &list), Ok(()));
         assert!(check(&fields(&[(VERSION, "2019-01-01")]), &list).is_err());

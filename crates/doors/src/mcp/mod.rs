@@ -87,12 +87,12 @@ async fn message(
         },
     };
     if let (Some(session), Some(request)) = (&session, envelope.cancelled()) {
-        shared.sessions.cancel(session, &request);
+        shared.sessions.cancel(session, request);
         return accepted();
     }
     let door = Door::of_many(shared.about.clone(), shared.sessions.memory(party));
     let going_on = session.zip(envelope.id());
-    let going_on = going_on.map(|(session, id)| shared.sessions.begin(&session, &id));
+    let going_on = going_on.map(|(session, id)| shared.sessions.begin(&session, id));
     let mut exchange = Exchange::new(door, guarded.clone(), party, going_on);
     exchange.take(&body);
     let is_greeting = envelope.is("initialize");

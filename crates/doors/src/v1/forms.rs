@@ -1,4 +1,8 @@
 //! The types of each method's parameters and result. Nothing that serves requests uses them.
+#![expect(
+    clippy::disallowed_types,
+    reason = "it stands for content that is not parsed"
+)]
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;

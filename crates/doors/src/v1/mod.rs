@@ -12,7 +12,8 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::on;
-use serde_json::{Map, Value};
+use record::json::{Object, Pairs as Bounded};
+use serde_json::value::RawValue;
 use serve::Party;
 use serve::protocol::{Code, Failure, MetricsText};
 
@@ -23,6 +24,11 @@ use crate::front::Guarded;
 use crate::upload::{Blocks, Parts, to_the_end, write_parts};
 pub use openapi::openapi;
 use table::{Reply, Route, TABLE};
+
+record::bounds! {
+    /// The fields of a body: more than any call has.
+    MostFields = "parameters", 64;
+}
 
 /// Names and values, from a path or a query.
 type Pairs = Vec<(String, String)>;
@@ -73,10 +79,11 @@ async fn serve(
         return to_the_end(upload(guarded.clone(), party, asked, body)).await;
     }
     let body = body::read(body).await?;
-    let mut params = match route.has_object() {
-        true => object(&body)?,
-        false => Map::new(),
+    let fields = match route.has_object() {
+        true => Fields::of(&body)?,
+        false => Fields::default(),
     };
+    let mut params = fields.params();
     asked.add_to(&mut params)?;
     let mut client = guarded.client(party)?;
     let streams = match route.reply {
@@ -84,30 +91,34 @@ async fn serve(
         Reply::Streams | Reply::Starts => wants_events(&head.headers, &mut params),
         _ => false,
     };
-    if streams {
-        client.begin(route.call, &params).await?;
-        let goes_on = matches!(route.reply, Reply::Watches | Reply::Starts);
-        return stream::events(client, goes_on).await;
-    }
     match route.reply {
-        Reply::Content => files::answer(client, params).await,
+        Reply::Content => return files::answer(client, asked.params()?).await,
         Reply::Text => {
             let MetricsText { text } = client.ask_for(route.call, &params).await?;
-            Ok(answer::of(
+            return Ok(answer::of(
                 StatusCode::OK,
                 "text/plain; version=0.0.4",
                 text,
-            ))
+            ));
         }
-        Reply::Created => {
-            let result = client.ask(route.call, &params).await?;
-            Ok(answer::json(StatusCode::CREATED, &result))
-        }
-        _ => {
-            let result = client.ask(route.call, &params).await?;
-            Ok(answer::json(StatusCode::OK, &result))
-        }
+        _ => {}
     }
+    let line = client.call(route.call, &params)?;
+    // The line has them now, and a call may take long.
+    drop(params);
+    drop(fields);
+    drop(body);
+    client.send(line).await;
+    if streams {
+        let goes_on = matches!(route.reply, Reply::Watches | Reply::Starts);
+        return stream::events(client, goes_on).await;
+    }
+    let status = match route.reply {
+        Reply::Created => StatusCode::CREATED,
+        _ => StatusCode::OK,
+    };
+    let result = Box::<str>::from(client.result().await?);
+    Ok(answer::of(status, "application/json", String::from(result)))
 }
 
 /// Writes a file part by part.
@@ -117,21 +128,22 @@ async fn upload(
     asked: Asked,
     body: Body,
 ) -> Result<Answer, Failure> {
-    let mut params = Map::new();
-    asked.add_to(&mut params)?;
+    let mut params = asked.params()?;
     let mut parts = Parts::of(Blocks::of(body));
     let mut next = parts.next().await?;
     // The request becomes a client of the hub only when there is something to write.
     let mut client = guarded.client(party)?;
-    let is_added = params.get("append") == Some(&Value::Bool(true));
+    let is_added = is_true(&params, "append");
     if !is_added && !parts.is_over() {
-        params.extend(next.map(|content| ("content".to_owned(), content)));
-        let written = write_parts(&mut client, params, parts).await?;
+        params.set("content", &next);
+        let to = asked.path.iter().find(|(name, _)| name == "path");
+        let to = std::path::Path::new(to.map_or("", |(_, path)| path));
+        let written = write_parts(&mut client, to, params, parts).await?;
         return Ok(answer::json(StatusCode::OK, &written));
     }
     let mut written = None;
     while let Some(content) = next {
-        params.insert("content".to_owned(), content);
+        params.set("content", &content);
         written = Some(client.ask(asked.route.call, &params).await?);
         next = parts.next().await?;
     }
@@ -139,8 +151,15 @@ async fn upload(
 }
 
 impl Asked {
+    /// The parameters of a call whose request has none in its body.
+    fn params(&self) -> Result<Object<'static>, Failure> {
+        let mut params = Object::default();
+        self.add_to(&mut params)?;
+        Ok(params)
+    }
+
     /// Adds what the path and the query say to the parameters of the call.
-    fn add_to(&self, params: &mut Map<String, Value>) -> Result<(), Failure> {
+    fn add_to(&self, params: &mut Object<'_>) -> Result<(), Failure> {
         for (name, text) in self.path.iter().chain(&self.query) {
             let Some(kind) = self.route.kind(name) else {
                 let allowed: Vec<_> = self.route.fields.iter().map(|(name, _)| *name).collect();
@@ -155,16 +174,13 @@ impl Asked {
                 let message = format!("{name}: is {text:?}, but wants {}", kind.wanted());
                 Failure::new(Code::BadParams, message)
             })?;
-            if params.insert(name.clone(), value).is_some() {
+            if params.set(name.clone(), &value) {
                 let message = format!("{name}: is given twice");
                 return Err(Failure::new(Code::BadParams, message));
             }
         }
         for name in self.route.fixed {
-            if params
-                .insert((*name).to_owned(), Value::Bool(true))
-                .is_some()
-            {
+            if params.set(*name, &true) {
                 let message = format!("{name}: is always true here, and cannot be given");
                 return Err(Failure::new(Code::BadParams, message));
             }
@@ -173,22 +189,40 @@ impl Asked {
     }
 }
 
-/// A body with parameters; an empty one has none.
-fn object(body: &[u8]) -> Result<Map<String, Value>, Failure> {
-    if body.is_empty() {
-        return Ok(Map::new());
+/// The parameters in a body, which stay text: the hub knows their types.
+#[derive(Default)]
+struct Fields<'a>(Bounded<&'a RawValue, MostFields>);
+
+impl<'a> Fields<'a> {
+    /// Those of a body; an empty one has none.
+    fn of(body: &'a [u8]) -> Result<Self, Failure> {
+        if body.is_empty() {
+            return Ok(Self::default());
+        }
+        record::json::from_slice(body).map(Self).map_err(|error| {
+            let message = format!("the body is not a JSON object: {error}");
+            Failure::new(Code::BadRequest, message)
+        })
     }
-    record::json::from_slice(body).map_err(|error| {
-        let message = format!("the body is not a JSON object: {error}");
-        Failure::new(Code::BadRequest, message)
-    })
+
+    fn params(&self) -> Object<'_> {
+        let mut params = Object::default();
+        for (name, text) in self.0.iter() {
+            params.lend(name, text);
+        }
+        params
+    }
+}
+
+fn is_true(params: &Object<'_>, name: &str) -> bool {
+    params.get(name).is_some_and(|text| text.get() == "true")
 }
 
 /// Whether events are wanted, by the body or by what the client accepts.
-fn wants_events(headers: &HeaderMap, params: &mut Map<String, Value>) -> bool {
+fn wants_events(headers: &HeaderMap, params: &mut Object<'_>) -> bool {
     let accepts = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     if accepts.is_some_and(|accepts| accepts.contains("text/event-stream")) {
-        params.insert("events".to_owned(), Value::Bool(true));
+        params.set("events", &true);
     }
-    params.get("events") == Some(&Value::Bool(true))
+    is_true(params, "events")
 }

@@ -1,4 +1,9 @@
 //! The description of the interface, from the types themselves.
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "the document is of the program itself, and made by a test"
+)]
 
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};

@@ -1,7 +1,7 @@
 //! What there is, where, and which call of the protocol it is.
 
 use axum::routing::MethodFilter;
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 /// A resource and what can be done with it.
 pub(super) struct Route {
@@ -79,11 +79,11 @@ impl Verb {
 
 impl Kind {
     /// A text as a value of this kind.
-    pub(super) fn read(self, text: &str) -> Option<Value> {
+    pub(super) fn read(self, text: &str) -> Option<Box<RawValue>> {
         match self {
-            Self::Text => Some(text.into()),
-            Self::Number => text.parse::<u64>().ok().map(Value::from),
-            Self::Flag => text.parse::<bool>().ok().map(Value::from),
+            Self::Text => to_raw_value(text).ok(),
+            Self::Number => to_raw_value(&text.parse::<u64>().ok()?).ok(),
+            Self::Flag => to_raw_value(&text.parse::<bool>().ok()?).ok(),
         }
     }
 

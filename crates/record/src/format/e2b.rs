@@ -1,13 +1,17 @@
 //! The `Execution` of E2B's code interpreter, as its SDKs hold it.
+#![expect(
+    clippy::disallowed_types,
+    reason = "Json::parse bounds what a value takes"
+)]
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::json::{Form, Json};
+use crate::json::{Form, Json, text_of};
 use crate::stream::Text;
 use crate::{Record, ResultItem, picture};
 
@@ -33,28 +37,28 @@ pub struct Execution<'a> {
 #[schemars(title = "Result")]
 pub struct Item<'a> {
     /// Its `text/plain` form.
-    text: Option<&'a str>,
+    pub text: Option<&'a str>,
     /// Its other forms: `html`, `markdown`, `svg`, `png`, `jpeg`, `pdf`, `latex`
     /// and `javascript`; binary forms are base64.
     #[serde(flatten)]
-    forms: BTreeMap<&'static str, Cow<'a, str>>,
+    pub forms: BTreeMap<&'static str, Cow<'a, str>>,
     /// Its `application/json` form.
     #[serde(skip_serializing_if = "Option::is_none")]
-    json: Option<&'a Form>,
+    pub json: Option<&'a Form>,
     /// A table, as lists of values by the columns' names.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Map<String, Value>>")]
-    data: Option<Json>,
+    pub data: Option<Json>,
     /// The data behind a plot, with all the fields that E2B's charts have.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Map<String, Value>>")]
-    chart: Option<Json>,
+    pub chart: Option<Json>,
     /// Whether it is the value of the last expression.
-    is_main_result: bool,
+    pub is_main_result: bool,
     /// Forms of other media types; `notes` lists what was left out and why.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "Map<String, Value>")]
-    extra: BTreeMap<String, Form>,
+    pub extra: BTreeMap<String, Form>,
 }
 
 /// What the code wrote, each stream in one piece.
@@ -185,7 +189,8 @@ impl<'a> Item<'a> {
             .and_then(|data| table(&data, &mut notes))
             .map(|data| Json::of(&data.into()));
         if !notes.is_empty() {
-            item.extra.insert("notes".to_owned(), json!(notes).into());
+            let notes = Form::Json(Json::checked(text_of(&notes)));
+            item.extra.insert("notes".to_owned(), notes);
         }
         item
     }

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use nix::sys::signal::Signal;
 use record::bytes::decode_base64;
+use record::json::Object;
 use record::stream::{Kept, Text};
-use record::{Outcome, Record, Truncation};
-use serde_json::{Value, json};
+use record::{Outcome, Record, Truncation, object};
 
 use crate::protocol::{Code, Failure, ProcessEvent, ProcessStarted};
 
@@ -36,9 +36,9 @@ struct Stream {
 }
 
 impl Command {
-    pub(super) fn new(context: &str, now: Instant) -> Self {
+    pub(super) fn new(context: String, now: Instant) -> Self {
         Self {
-            context: context.to_owned(),
+            context,
             process: None,
             began: now,
             stdout: Stream::default(),
@@ -55,9 +55,9 @@ impl Command {
     }
 
     /// The parameters of the call that kills it, once it has begun.
-    pub(super) fn kill(&self) -> Option<Value> {
+    pub(super) fn kill(&self) -> Option<Object<'static>> {
         let process = self.process?;
-        Some(json!({"context": self.context, "process": process, "signal": "SIGKILL"}))
+        Some(object! {"context": self.context, "process": process, "signal": "SIGKILL"})
     }
 
     /// Takes an event; returns the command's outcome, if it is the last one.
@@ -190,13 +190,19 @@ mod tests {
             ),
         ] {
             let now = Instant::now();
-            let record = Command::new("a", now).take(event, now).unwrap().unwrap();
+            let record = Command::new("a".to_owned(), now)
+                .take(event, now)
+                .unwrap()
+                .unwrap();
             assert_eq!((record.outcome, record.exit_code), (outcome, status));
             assert_eq!(record.is_error, status != 0);
         }
         let lost = ended(None, None, Some("the cell has ended"));
         let now = Instant::now();
-        let failure = Command::new("a", now).take(lost, now).unwrap().unwrap_err();
+        let failure = Command::new("a".to_owned(), now)
+            .take(lost, now)
+            .unwrap()
+            .unwrap_err();
         assert_eq!(failure.code, Code::Lost);
     }
 

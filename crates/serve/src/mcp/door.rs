@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::{Map, Value, json};
+use record::json::{Object, text_of};
+use record::object;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::command::Command;
 use super::instructions::About;
@@ -14,7 +17,7 @@ use super::memory::Memory;
 use super::output::ToolResult;
 use super::pending::{PROGRESS_EVERY, Pending, Progress, What};
 use super::resource::{self, contents, no_resource};
-use super::revision::{Caching, Revision, STATELESS, agreed};
+use super::revision::{Caching, Meta, Reply, Revision, STATELESS, agreed};
 use super::rpc::{self, Fault, INVALID_PARAMS, METHOD_NOT_FOUND, Message};
 use super::tools::{self, Finish};
 use crate::protocol::{CallId, Failure};
@@ -40,7 +43,7 @@ pub enum Line {
 pub struct Door {
     about: Arc<About>,
     /// Names the server in answers.
-    server: Value,
+    server: Object<'static>,
     /// The number of the last call.
     last: i64,
     pending: BTreeMap<i64, Pending>,
@@ -65,11 +68,11 @@ impl Door {
     fn of(about: Arc<About>, memory: Memory, keeps_contexts: bool) -> Self {
         Self {
             about,
-            server: json!({
+            server: object! {
                 "name": "cellblock",
                 "title": "cellblock",
                 "version": env!("CARGO_PKG_VERSION"),
-            }),
+            },
             last: 0,
             pending: BTreeMap::new(),
             memory,
@@ -138,31 +141,26 @@ impl Door {
         id: &CallId,
         revision: Revision,
         caching: Caching,
-        answer: Result<Value, Fault>,
+        answer: Result<Reply, Fault>,
     ) -> String {
         match answer {
-            Ok(result) => {
+            Ok(reply) => {
                 // The result of a tool is not for keeping.
-                let caching = match result.get("isError") {
+                let caching = match reply.fields.get("isError") {
                     Some(_) => Caching::Never,
                     None => caching,
                 };
-                rpc::result(id, &revision.dress(result, caching, &self.server))
+                rpc::result(id, &revision.dress(reply, caching, &self.server))
             }
             Err(fault) => rpc::fault(Some(id), &fault),
         }
     }
 
     /// The answer to a request, unless it needs the server.
-    fn request(
-        &mut self,
-        id: CallId,
-        method: &str,
-        params: Map<String, Value>,
-        now: Instant,
-    ) -> Option<String> {
-        let revision = match Revision::of(&params) {
-            Ok(revision) => revision,
+    fn request(&mut self, id: CallId, method: &str, params: &str, now: Instant) -> Option<String> {
+        let known = Meta::of(params).and_then(|meta| Ok((Revision::of(&meta)?, meta)));
+        let (revision, meta) = match known {
+            Ok(known) => known,
             Err(fault) => return Some(rpc::fault(Some(&id), &fault)),
         };
         let is_taken = self.pending.values().any(|one| one.request == id);
@@ -171,27 +169,32 @@ impl Door {
                 INVALID_PARAMS,
                 "id: a request with this id goes on",
             )),
-            ("initialize", Revision::WithHandshake) => Ok((Caching::Never, self.greeting(&params))),
-            ("ping", Revision::WithHandshake) => Ok((Caching::Never, json!({}))),
-            ("server/discover", _) => Ok((Caching::Lasting, self.discovered())),
-            ("tools/list", _) => Ok((
-                Caching::Lasting,
-                json!({"tools": tools::declared(&self.about)}),
-            )),
-            // It may not change with other requests, and what runs leave does.
-            ("resources/list", _) => Ok((Caching::Lasting, json!({"resources": []}))),
-            ("resources/templates/list", _) => {
-                let templates = resource::templates();
-                Ok((Caching::Lasting, json!({"resourceTemplates": templates})))
+            ("initialize", Revision::WithHandshake) => {
+                self.greeting(params).map(|reply| (Caching::Never, reply))
             }
-            ("tools/call", _) => match self.call_tool(&id, revision, params, now) {
+            ("ping", Revision::WithHandshake) => Ok((Caching::Never, Reply::default())),
+            ("server/discover", _) => Ok((Caching::Lasting, self.discovered())),
+            ("tools/list", _) => {
+                let tools = object! {"tools": tools::declared(&self.about)};
+                Ok((Caching::Lasting, tools.into()))
+            }
+            // It may not change with other requests, and what runs leave does.
+            ("resources/list", _) => {
+                let none: [(); 0] = [];
+                Ok((Caching::Lasting, object! {"resources": none}.into()))
+            }
+            ("resources/templates/list", _) => {
+                let templates = object! {"resourceTemplates": resource::templates()};
+                Ok((Caching::Lasting, templates.into()))
+            }
+            ("tools/call", _) => match self.call_tool(&id, revision, params, meta.token, now) {
                 Ok(None) => return None,
-                Ok(Some(result)) => Ok((Caching::Never, result)),
+                Ok(Some(reply)) => Ok((Caching::Never, reply)),
                 Err(fault) => Err(fault),
             },
-            ("resources/read", _) => match self.read_resource(&id, revision, &params) {
+            ("resources/read", _) => match self.read_resource(&id, revision, params) {
                 Ok(None) => return None,
-                Ok(Some(result)) => Ok((Caching::Private, result)),
+                Ok(Some(reply)) => Ok((Caching::Private, reply)),
                 Err(fault) => Err(fault),
             },
             _ => {
@@ -214,21 +217,30 @@ impl Door {
         Some(self.answer(&id, revision, caching, answer))
     }
 
-    fn greeting(&self, params: &Map<String, Value>) -> Value {
-        json!({
-            "protocolVersion": agreed(params.get("protocolVersion").and_then(Value::as_str)),
-            "capabilities": {"tools": {}, "resources": {}},
+    fn greeting(&self, params: &str) -> Result<Reply, Fault> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Greeting {
+            #[serde(default)]
+            protocol_version: Option<String>,
+        }
+        let Greeting { protocol_version } = rpc::read(params)?;
+        let fields = object! {
+            "protocolVersion": agreed(protocol_version.as_deref()),
+            "capabilities": capabilities(),
             "serverInfo": self.server,
             "instructions": self.about.instructions(),
-        })
+        };
+        Ok(fields.into())
     }
 
-    fn discovered(&self) -> Value {
-        json!({
+    fn discovered(&self) -> Reply {
+        let fields = object! {
             "supportedVersions": [STATELESS],
-            "capabilities": {"tools": {}, "resources": {}},
+            "capabilities": capabilities(),
             "instructions": self.about.instructions(),
-        })
+        };
+        fields.into()
     }
 
     /// The answer of a tool, unless it needs the server.
@@ -236,59 +248,57 @@ impl Door {
         &mut self,
         id: &CallId,
         revision: Revision,
-        mut params: Map<String, Value>,
+        params: &str,
+        token: Option<&RawValue>,
         now: Instant,
-    ) -> Result<Option<Value>, Fault> {
-        let name = params
-            .get("name")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let Some(tool) = tools::find(name) else {
+    ) -> Result<Option<Reply>, Fault> {
+        #[derive(Deserialize)]
+        struct ToolCall<'a> {
+            #[serde(default)]
+            name: String,
+            #[serde(borrow, default)]
+            arguments: Option<&'a RawValue>,
+        }
+        let ToolCall { name, arguments } = rpc::read(params)?;
+        let Some(tool) = tools::find(&name) else {
             let shown: String = name.chars().take(64).collect();
             return Err(Fault::new(
                 INVALID_PARAMS,
                 format!("{shown:?} is not a tool"),
             ));
         };
-        let arguments = match params.remove("arguments") {
-            None => Map::new(),
-            Some(Value::Object(arguments)) => arguments,
-            Some(_) => return Err(Fault::new(INVALID_PARAMS, "arguments: wants an object")),
-        };
+        let arguments = arguments.map_or("{}", RawValue::get);
+        if !arguments.starts_with('{') {
+            return Err(Fault::new(INVALID_PARAMS, "arguments: wants an object"));
+        }
         let begun = match tool.begin(arguments, self.about.wall) {
             Ok(begun) if self.pending.len() < MOST_PENDING => begun,
             Ok(_) => {
-                return Ok(Some(
-                    ToolResult::error("busy: too many calls go on").into_value(),
-                ));
+                let busy = ToolResult::error("busy: too many calls go on");
+                return Ok(Some(busy.into()));
             }
-            Err(why) => return Ok(Some(ToolResult::error(&why).into_value())),
+            Err(why) => return Ok(Some(ToolResult::error(&why).into())),
         };
-        let token = params
-            .get("_meta")
-            .and_then(|meta| meta.get("progressToken"));
-        let progress = token
-            .cloned()
-            .filter(|token| token.is_string() || token.is_number());
-        let progress = progress.map(|token| Progress {
-            token,
+        let is_one = |token: &&RawValue| {
+            let first = token.get().bytes().next();
+            first.is_some_and(|first| first == b'"' || first == b'-' || first.is_ascii_digit())
+        };
+        let progress = token.filter(is_one).map(|token| Progress {
+            token: token.to_owned(),
             began: now,
             last: now,
             value: 0.0,
         });
         let mut call = begun.params;
         if progress.is_some() && matches!(begun.method, "run" | "context.run") {
-            call["events"] = true.into();
+            call.set("events", &true);
         }
         if self.keeps_contexts && begun.method == "context.create" {
-            call["keep"] = true.into();
+            call.set("keep", &true);
         }
         let what = match begun.finish {
             Finish::Result(finish) => What::Tool(finish),
-            Finish::Process => {
-                let context = call["context"].as_str().unwrap_or_default();
-                What::Command(Command::new(context, now))
-            }
+            Finish::Process { context } => What::Command(Command::new(context, now)),
         };
         let pending = Pending {
             request: id.clone(),
@@ -305,25 +315,25 @@ impl Door {
         &mut self,
         id: &CallId,
         revision: Revision,
-        params: &Map<String, Value>,
-    ) -> Result<Option<Value>, Fault> {
-        let uri = params
-            .get("uri")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        if let Some(item) = self.memory.lock().find(uri) {
-            return Ok(Some(contents(uri, &item.media_type, &item.bytes)));
+        params: &str,
+    ) -> Result<Option<Reply>, Fault> {
+        #[derive(Deserialize)]
+        struct Named {
+            #[serde(default)]
+            uri: String,
         }
-        let Some((context, path)) = resource::context_file(uri) else {
-            return Err(no_resource(revision, uri, "there is no such resource"));
+        let Named { uri } = rpc::read(params)?;
+        if let Some(item) = self.memory.lock().find(&uri) {
+            return Ok(Some(contents(&uri, &item.media_type, &item.bytes).into()));
+        }
+        let Some((context, path)) = resource::context_file(&uri) else {
+            return Err(no_resource(revision, &uri, "there is no such resource"));
         };
-        let call = json!({"context": context, "path": path, "limit": LARGEST_RESOURCE});
+        let call = object! {"context": context, "path": path, "limit": LARGEST_RESOURCE};
         let pending = Pending {
             request: id.clone(),
             revision,
-            what: What::Resource {
-                uri: uri.to_owned(),
-            },
+            what: What::Resource { uri },
             is_cancelled: false,
             progress: None,
         };
@@ -332,18 +342,32 @@ impl Door {
     }
 
     /// Makes a call of the server.
-    fn call(&mut self, method: &str, params: &Value, pending: Option<Pending>) {
+    fn call(&mut self, method: &str, params: &Object<'_>, pending: Option<Pending>) {
+        #[derive(Serialize)]
+        struct Call<'a> {
+            id: i64,
+            method: &'a str,
+            params: &'a Object<'a>,
+        }
         self.last += 1;
-        let line = json!({"id": self.last, "method": method, "params": params});
-        self.lines.push_back(Line::Server(line.to_string()));
+        let id = self.last;
+        let line = text_of(&Call { id, method, params });
+        self.lines.push_back(Line::Server(line));
         self.pending
             .extend(pending.map(|pending| (self.last, pending)));
     }
 
     /// Ends what a client does not want any more. A context keeps its variables where its
     /// interpreter can be interrupted. A command that is about to begin ends then.
-    fn cancel(&mut self, mut params: Map<String, Value>) {
-        let request = params.remove("requestId").and_then(rpc::read_id);
+    fn cancel(&mut self, params: &str) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Cancelled<'a> {
+            #[serde(borrow)]
+            request_id: &'a RawValue,
+        }
+        let cancelled = rpc::read(params).ok();
+        let request = cancelled.and_then(|Cancelled { request_id }| rpc::read_id(request_id));
         let found = self
             .pending
             .iter()
@@ -359,13 +383,18 @@ impl Door {
         // the client's next one.
         let (method, params) = match kill {
             Some(kill) => ("process.signal", kill),
-            None => ("cancel", json!({"call": call, "grace": GRACE_SECONDS})),
+            None => ("cancel", object! {"call": call, "grace": GRACE_SECONDS}),
         };
         self.call(method, &params, None);
         if let Some(pending) = self.pending.get_mut(&call) {
             pending.is_cancelled = true;
         }
     }
+}
+
+/// What the server can do.
+fn capabilities() -> Object<'static> {
+    object! {"tools": object! {}, "resources": object! {}}
 }
 
 #[cfg(test)]

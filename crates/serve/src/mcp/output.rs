@@ -7,16 +7,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use cell::server::State;
 use record::format::brief::{Brief, Room};
+use record::json::text_of;
 use record::picture::Picture;
 use record::stream::Text;
 use record::words::{ends, readable};
-use record::{Category, Change, CodeError, FileChange, Outcome, Record};
+use record::{Category, Change, CodeError, FileChange, Outcome, Record, object};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::kept::Kept;
 use super::resource;
+use super::revision::Reply;
 
 /// Characters of base64 of one picture in an answer, and of all; larger ones are links.
 const PICTURE: usize = 1 << 20;
@@ -35,21 +37,43 @@ const TEXTS: usize = 16_000;
 const ENTRIES: usize = 50;
 
 /// What a tool answers.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(super) struct ToolResult {
-    content: Vec<Value>,
-    structured: Option<Value>,
+    content: Vec<Part>,
+    structured: Option<Box<RawValue>>,
     is_error: bool,
-    /// More about an error, for programs.
-    meta: Option<Value>,
+}
+
+/// A part of an answer.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Part {
+    Text {
+        text: String,
+    },
+    Image {
+        #[serde(rename = "mimeType")]
+        media_type: &'static str,
+        /// In base64.
+        data: String,
+    },
+    ResourceLink {
+        uri: String,
+        name: String,
+        #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
+        media_type: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+    },
 }
 
 impl ToolResult {
     /// A result whose text is its data.
     pub(super) fn of(data: &impl Serialize) -> Self {
-        let data = serde_json::to_value(data).unwrap_or_default();
+        // What this program writes has a form in JSON.
+        let data = to_raw_value(data).unwrap_or_default();
         Self {
-            content: vec![text(&data.to_string())],
+            content: vec![text(data.get())],
             structured: Some(data),
             ..Self::default()
         }
@@ -64,16 +88,8 @@ impl ToolResult {
         }
     }
 
-    /// Adds what programs may need of an error.
-    pub(super) fn with_meta(self, meta: Value) -> Self {
-        Self {
-            meta: Some(meta),
-            ..self
-        }
-    }
-
     /// Adds a part.
-    pub(super) fn with(mut self, part: Value) -> Self {
+    pub(super) fn with(mut self, part: Part) -> Self {
         self.content.push(part);
         self
     }
@@ -83,40 +99,23 @@ impl ToolResult {
         self.content = vec![text(words)];
         self
     }
+}
 
-    /// As JSON.
-    pub(super) fn into_value(self) -> Value {
-        let mut value = json!({"content": self.content, "isError": self.is_error});
-        if let Some(structured) = self.structured {
-            value["structuredContent"] = structured;
+impl From<ToolResult> for Reply {
+    fn from(result: ToolResult) -> Self {
+        let mut fields = object! {"content": result.content, "isError": result.is_error};
+        if let Some(structured) = &result.structured {
+            fields.set("structuredContent", structured);
         }
-        if let Some(meta) = self.meta {
-            value["_meta"] = meta;
-        }
-        value
+        fields.into()
     }
 }
 
 /// A part that is text.
-pub(super) fn text(text: &str) -> Value {
-    json!({"type": "text", "text": text})
-}
-
-/// A part that is a picture.
-pub(super) fn image(media_type: &str, base64: &str) -> Value {
-    json!({"type": "image", "mimeType": media_type, "data": base64})
-}
-
-/// A part that is a link.
-fn link(uri: &str, name: &str, media_type: Option<&str>, size: Option<u64>) -> Value {
-    let mut part = json!({"type": "resource_link", "uri": uri, "name": name});
-    if let Some(media_type) = media_type {
-        part["mimeType"] = media_type.into();
+pub(super) fn text(text: &str) -> Part {
+    Part::Text {
+        text: text.to_owned(),
     }
-    if let Some(size) = size {
-        part["size"] = size.into();
-    }
-    part
 }
 
 /// An execution in a context.
@@ -297,12 +296,12 @@ fn answer<T: Serialize>(
         let uri = resource::of_result(&record.id, number + 1);
         let bytes = BASE64.decode(picture.base64.as_bytes()).unwrap_or_default();
         if kept.keep(&uri, picture.media_type, bytes) {
-            links.push(link(
-                &uri,
-                "picture",
-                Some(picture.media_type),
-                Some(picture.size),
-            ));
+            links.push(Part::ResourceLink {
+                uri,
+                name: "picture".to_owned(),
+                media_type: Some(picture.media_type.to_owned()),
+                size: Some(picture.size),
+            });
         }
     }
     let files: Vec<File> = record
@@ -313,33 +312,35 @@ fn answer<T: Serialize>(
         .collect();
     links.extend(files.iter().filter_map(|file| {
         let name = file.path.rsplit('/').next().unwrap_or_default();
-        Some(link(
-            file.uri.as_deref()?,
-            name,
-            file.media_type.as_deref(),
-            file.size,
-        ))
+        Some(Part::ResourceLink {
+            uri: file.uri.clone()?,
+            name: name.to_owned(),
+            media_type: file.media_type.clone(),
+            size: file.size,
+        })
     }));
     let mut content = vec![text(&format!("{}{brief}", headline(place)))];
     content.append(&mut parts);
     content.append(&mut links);
     ToolResult {
         content,
-        structured: serde_json::to_value(data_of(files)).ok(),
+        structured: to_raw_value(&data_of(files)).ok(),
         is_error: record.is_error,
-        meta: None,
     }
 }
 
 /// The pictures that fit into an answer, as parts of it, and the others.
-fn inline(pictures: Vec<Picture<'_>>) -> (Vec<Value>, Vec<Picture<'_>>) {
+fn inline(pictures: Vec<Picture<'_>>) -> (Vec<Part>, Vec<Picture<'_>>) {
     let (mut parts, mut large, mut room) = (Vec::new(), Vec::new(), PICTURES);
     for picture in pictures {
         let length = picture.base64.len();
         match length <= PICTURE.min(room) {
             true => {
                 room -= length;
-                parts.push(image(picture.media_type, &picture.base64));
+                parts.push(Part::Image {
+                    media_type: picture.media_type,
+                    data: picture.base64.into_owned(),
+                });
             }
             false => large.push(picture),
         }
@@ -356,8 +357,8 @@ fn headline(place: Option<&InContext>) -> String {
             why: Some(why),
             ..
         }) => {
-            let state = json!(state);
-            let state = state.as_str().unwrap_or_default();
+            let state = text_of(state);
+            let state = state.trim_matches('"');
             format!("context {context}: the state is {state}: {why}\n")
         }
         _ => String::new(),

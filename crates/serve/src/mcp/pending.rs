@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use record::object;
+use serde_json::value::RawValue;
 
 use super::command::Command;
 use super::output::ToolResult;
 use super::resource::no_resource;
-use super::revision::Revision;
+use super::revision::{Reply, Revision};
 use super::rpc::{self, Fault};
 use super::tools::OfResult;
 use crate::protocol::{CallId, Failure};
@@ -38,7 +39,7 @@ pub(super) enum What {
 /// Reports of progress for one request.
 #[derive(Debug)]
 pub(super) struct Progress {
-    pub(super) token: Value,
+    pub(super) token: Box<RawValue>,
     pub(super) began: Instant,
     pub(super) last: Instant,
     /// The value of the last report, which only grows.
@@ -47,7 +48,7 @@ pub(super) struct Progress {
 
 impl Pending {
     /// The answer when the server has no result.
-    pub(super) fn failed(&self, failure: &Failure) -> Result<Value, Fault> {
+    pub(super) fn failed(&self, failure: &Failure) -> Result<Reply, Fault> {
         match &self.what {
             What::Resource { uri } => Err(no_resource(self.revision, uri, &failure.message)),
             What::Tool(_) | What::Command(_) => {
@@ -61,8 +62,10 @@ impl Pending {
                 if let Some(why) = &failure.why {
                     message.push_str(&format!("\nthe context's variables: {why}"));
                 }
-                let meta = json!({"cellblock/error": failure});
-                Ok(ToolResult::error(&message).with_meta(meta).into_value())
+                Ok(Reply {
+                    meta: object! {"cellblock/error": failure},
+                    ..ToolResult::error(&message).into()
+                })
             }
         }
     }
@@ -75,7 +78,7 @@ impl Progress {
         self.value = elapsed.max(self.value + 0.001);
         self.last = now;
         let params =
-            json!({"progressToken": self.token, "progress": self.value, "message": message});
+            object! {"progressToken": self.token, "progress": self.value, "message": message};
         rpc::notification("notifications/progress", &params)
     }
 }

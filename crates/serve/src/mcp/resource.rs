@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::{Value, json};
+use record::json::Object;
+use record::object;
 
 use super::revision::Revision;
 use super::rpc::Fault;
@@ -52,42 +53,42 @@ pub(super) fn context_file(uri: &str) -> Option<(String, PathBuf)> {
 }
 
 /// The forms of URIs, as `resources/templates/list` shows them.
-pub(super) fn templates() -> Value {
-    json!([
-        {
+pub(super) fn templates() -> [Object<'static>; 3] {
+    [
+        object! {
             "uriTemplate": "cellblock://context/{context_id}/files/{+path}",
             "name": "file of a context",
             "description": "A file in the working directory of a context that exists.",
         },
-        {
+        object! {
             "uriTemplate": "cellblock://run/{run}/files/{+path}",
             "name": "file of a run",
             "description": "A file that a run without a context left; the newest 64 MiB are kept.",
         },
-        {
+        object! {
             "uriTemplate": "cellblock://run/{run}/results/{number}",
             "name": "picture of a run",
             "description": "A picture that was too large for the answer of the tool.",
         },
-    ])
+    ]
 }
 
 /// Why a resource cannot be read.
 pub(super) fn no_resource(revision: Revision, uri: &str, why: &str) -> Fault {
     let mut fault = Fault::new(revision.not_found(), why);
-    fault.data = Some(json!({"uri": uri.chars().take(2048).collect::<String>()}));
+    fault.data = Some(object! {"uri": uri.chars().take(2048).collect::<String>()});
     fault
 }
 
 /// The result of `resources/read`.
-pub(super) fn contents(uri: &str, media_type: &str, bytes: &[u8]) -> Value {
+pub(super) fn contents(uri: &str, media_type: &str, bytes: &[u8]) -> Object<'static> {
     let is_opaque = media_type == "application/octet-stream";
     let content = match std::str::from_utf8(bytes) {
-        Ok(text) if is_opaque => json!({"uri": uri, "mimeType": "text/plain", "text": text}),
-        Ok(text) => json!({"uri": uri, "mimeType": media_type, "text": text}),
-        Err(_) => json!({"uri": uri, "mimeType": media_type, "blob": BASE64.encode(bytes)}),
+        Ok(text) if is_opaque => object! {"uri": uri, "mimeType": "text/plain", "text": text},
+        Ok(text) => object! {"uri": uri, "mimeType": media_type, "text": text},
+        Err(_) => object! {"uri": uri, "mimeType": media_type, "blob": BASE64.encode(bytes)},
     };
-    json!({"contents": [content]})
+    object! {"contents": [content]}
 }
 
 /// Percent-encodes all but unreserved characters and slashes (RFC 3986).

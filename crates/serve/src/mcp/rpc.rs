@@ -1,7 +1,11 @@
 //! JSON-RPC 2.0, as far as MCP uses it: one message per line, no batches.
 
+use std::borrow::Cow;
+
+use record::json::{Object, text_of};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
 
 use crate::protocol::{CallId, words};
 
@@ -23,24 +27,24 @@ pub(super) const UNSUPPORTED_REVISION: i64 = -32022;
 /// Longer ids are refused, as in the server's own protocol.
 const LONGEST_ID: usize = 256;
 
-/// What a client sends.
-#[derive(Debug, PartialEq)]
-pub(super) enum Message {
+/// What a client sends. Parameters stay text until their method is known.
+#[derive(Debug)]
+pub(super) enum Message<'a> {
     /// It waits for an answer.
     Request {
         /// Of the client's choosing.
         id: CallId,
         /// What it asks for.
-        method: String,
-        /// The rest.
-        params: Map<String, Value>,
+        method: Cow<'a, str>,
+        /// The rest, an object.
+        params: &'a str,
     },
     /// It waits for nothing.
     Notification {
         /// What it reports.
-        method: String,
-        /// The rest.
-        params: Map<String, Value>,
+        method: Cow<'a, str>,
+        /// The rest, an object.
+        params: &'a str,
     },
     /// An answer. The server asks its clients nothing, so it belongs to nothing.
     Answer,
@@ -52,7 +56,7 @@ pub(super) struct Fault {
     pub(super) code: i64,
     pub(super) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) data: Option<Value>,
+    pub(super) data: Option<Object<'static>>,
 }
 
 impl Fault {
@@ -66,45 +70,54 @@ impl Fault {
 }
 
 #[derive(Deserialize)]
-struct Envelope {
-    #[serde(default)]
-    jsonrpc: Value,
-    #[serde(default, deserialize_with = "present")]
-    id: Option<Value>,
-    method: Option<String>,
-    params: Option<Map<String, Value>>,
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
 }
 
 /// Tells `null` from a field that is missing.
-fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(value).map(Some)
+fn present<'de, D: serde::Deserializer<'de>>(id: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(id).map(Some)
 }
 
 /// Reads a message.
 ///
 /// # Errors
 /// The fault, with the id of the request if it has one.
-pub(super) fn parse(line: &[u8]) -> Result<Message, (Option<CallId>, Fault)> {
-    let value: Value = record::json::from_slice(line)
-        .map_err(|error| (None, Fault::new(PARSE_ERROR, words(&error))))?;
-    let without_id = |message: &str| (None, Fault::new(INVALID_REQUEST, message));
-    if value.is_array() {
-        return Err(without_id(
-            "batches are not part of MCP: send one message per line",
-        ));
-    }
-    let envelope: Envelope = serde_json::from_value(value)
-        .map_err(|error| (None, Fault::new(INVALID_REQUEST, words(&error))))?;
+pub(super) fn parse(line: &[u8]) -> Result<Message<'_>, (Option<CallId>, Fault)> {
+    let without_id = |code, message: String| (None, Fault::new(code, message));
+    let envelope: Envelope<'_> = record::json::from_slice(line).map_err(|error| {
+        let is_list = line.trim_ascii_start().starts_with(b"[");
+        match error.classify() {
+            Category::Data if is_list => {
+                let message = "batches are not part of MCP: send one message per line";
+                without_id(INVALID_REQUEST, message.to_owned())
+            }
+            Category::Data => without_id(INVALID_REQUEST, words(&error)),
+            _ => without_id(PARSE_ERROR, words(&error)),
+        }
+    })?;
     let id = match envelope.id {
         None => None,
         Some(id) => Some(read_id(id).ok_or_else(|| {
-            without_id("id: wants a whole number or a text of at most 256 bytes")
+            let message = "id: wants a whole number or a text of at most 256 bytes";
+            without_id(INVALID_REQUEST, message.to_owned())
         })?),
     };
-    if envelope.jsonrpc != "2.0" {
-        return Err((id, Fault::new(INVALID_REQUEST, "jsonrpc: wants \"2.0\"")));
+    let fault = |message: &str| (id.clone(), Fault::new(INVALID_REQUEST, message));
+    if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
+        return Err(fault("jsonrpc: wants \"2.0\""));
     }
-    let params = envelope.params.unwrap_or_default();
+    let params = envelope.params.map_or("{}", RawValue::get);
+    if !params.starts_with('{') {
+        return Err(fault("params: wants an object"));
+    }
     Ok(match (id, envelope.method) {
         (Some(id), Some(method)) => Message::Request { id, method, params },
         (None, Some(method)) => Message::Notification { method, params },
@@ -112,27 +125,74 @@ pub(super) fn parse(line: &[u8]) -> Result<Message, (Option<CallId>, Fault)> {
     })
 }
 
+/// Parameters of a method.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn read<'a, T: Deserialize<'a>>(params: &'a str) -> Result<T, Fault> {
+    serde_json::from_str(params)
+        .map_err(|error| Fault::new(INVALID_PARAMS, format!("params: {}", words(&error))))
+}
+
 /// An id as a client writes it.
-pub(super) fn read_id(id: Value) -> Option<CallId> {
-    match serde_json::from_value(id).ok()? {
-        CallId::Text(text) if text.len() > LONGEST_ID => None,
-        id => Some(id),
+pub(super) fn read_id(id: &RawValue) -> Option<CallId> {
+    let text = id.get();
+    match text.starts_with('"') {
+        // Each byte may be escaped.
+        true if text.len() > 6 * LONGEST_ID + 2 => None,
+        true => serde_json::from_str(text)
+            .ok()
+            .filter(|text: &String| text.len() <= LONGEST_ID)
+            .map(CallId::Text),
+        false => serde_json::from_str(text).ok().map(CallId::Number),
     }
 }
 
+/// A line of the protocol.
+#[derive(Serialize)]
+struct Line<'a> {
+    jsonrpc: &'static str,
+    #[serde(flatten)]
+    content: Content<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Result {
+        id: &'a CallId,
+        result: &'a Object<'a>,
+    },
+    Error {
+        id: Option<&'a CallId>,
+        error: &'a Fault,
+    },
+    Notification {
+        method: &'a str,
+        params: &'a Object<'a>,
+    },
+}
+
+fn line(content: Content<'_>) -> String {
+    text_of(&Line {
+        jsonrpc: "2.0",
+        content,
+    })
+}
+
 /// The line that answers a request with its result.
-pub(super) fn result(id: &CallId, result: &Value) -> String {
-    json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()
+pub(super) fn result(id: &CallId, result: &Object<'_>) -> String {
+    line(Content::Result { id, result })
 }
 
 /// The line that answers a request with a fault. A line that could not be read has no id.
 pub(super) fn fault(id: Option<&CallId>, fault: &Fault) -> String {
-    json!({"jsonrpc": "2.0", "id": id, "error": fault}).to_string()
+    line(Content::Error { id, error: fault })
 }
 
 /// The line of a notification.
-pub(super) fn notification(method: &str, params: &Value) -> String {
-    json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()
+pub(super) fn notification(method: &str, params: &Object<'_>) -> String {
+    line(Content::Notification { method, params })
 }
 
 #[cfg(test)]
@@ -142,23 +202,28 @@ mod tests {
     #[test]
     fn messages_are_read() {
         let line = br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#;
-        let expected = Message::Request {
-            id: CallId::Text("a".into()),
-            method: "ping".into(),
-            params: Map::new(),
+        let Ok(Message::Request { id, method, params }) = parse(line) else {
+            panic!("not a request");
         };
-        assert_eq!(parse(line), Ok(expected));
+        assert_eq!(
+            (id, &*method, params),
+            (CallId::Text("a".into()), "ping", "{}")
+        );
         let line = br#"{"jsonrpc":"2.0","method":"notifications/initialized","params":{}}"#;
         assert!(matches!(parse(line), Ok(Message::Notification { .. })));
-        assert_eq!(
-            parse(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#),
-            Ok(Message::Answer)
-        );
+        let line = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        assert!(matches!(parse(line), Ok(Message::Answer)));
     }
 
     #[test]
     fn what_is_no_message_is_refused_with_its_id() {
         for (line, id, code) in [
+            (
+                r#"{"jsonrpc":"2.0","id":7,"method":5}"#,
+                None,
+                INVALID_REQUEST,
+            ),
+            (r#"[{}"#, None, PARSE_ERROR),
             ("{", None, PARSE_ERROR),
             ("[]", None, INVALID_REQUEST),
             ("1", None, INVALID_REQUEST),
@@ -175,7 +240,7 @@ mod tests {
             (r#"{"id":7,"method":"ping"}"#, Some(7), INVALID_REQUEST),
             (
                 r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":[]}"#,
-                None,
+                Some(7),
                 INVALID_REQUEST,
             ),
         ] {

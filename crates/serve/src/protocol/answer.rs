@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use record::error::{SetupError, Step};
+use record::json::{Json, text_of};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::CallId;
@@ -30,9 +30,9 @@ pub struct Line {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Something happened meanwhile: see cellblock-events(5).
-    Event(Value),
+    Event(Json),
     /// The call's result: [`Ran`], [`Executed`] and so on.
-    Result(Value),
+    Result(Json),
     /// Why there is no result.
     Error(Failure),
 }
@@ -100,10 +100,7 @@ pub enum Code {
 impl Code {
     /// Its name in JSON.
     pub fn name(self) -> String {
-        serde_json::to_value(self)
-            .ok()
-            .and_then(|value| value.as_str().map(str::to_owned))
-            .unwrap_or_default()
+        text_of(&self).trim_matches('"').to_owned()
     }
 }
 
@@ -200,7 +197,7 @@ pub struct Ran {
     /// Where the cell comes from; without it, no cell was made.
     pub start: Option<Start>,
     /// The record: see cellblock-record(5).
-    #[schemars(with = "Value")]
+    #[schemars(with = "Json")]
     pub record: Box<RawValue>,
 }
 
@@ -233,7 +230,7 @@ pub struct Executed {
     /// Why, unless the state was kept after a normal end.
     pub why: Option<String>,
     /// The record: see cellblock-record(5).
-    #[schemars(with = "Value")]
+    #[schemars(with = "Json")]
     pub record: Box<RawValue>,
 }
 

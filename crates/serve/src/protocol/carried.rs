@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answer::{Failure, State};
@@ -63,7 +62,7 @@ pub struct Compared {
     /// The checkpoint that it was compared with.
     pub with: u64,
     /// Files created, modified and deleted since, as in cellblock-record(5).
-    #[schemars(with = "Value")]
+    #[schemars(with = "record::json::Json")]
     pub files: Box<RawValue>,
 }
 

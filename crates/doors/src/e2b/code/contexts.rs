@@ -6,8 +6,9 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use record::json::Object;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use serve::protocol::{Code, Failure};
 
 use super::{failed, language};
@@ -21,8 +22,8 @@ use crate::front::Guarded;
 const LONGEST_PATH: usize = 4096;
 
 /// A context as clients see it.
-fn shown(context: &CodeContext) -> Value {
-    json!({"id": context.id, "language": context.language, "cwd": context.cwd})
+fn shown(context: &CodeContext) -> Object<'static> {
+    object! {"id": context.id, "language": context.language, "cwd": context.cwd}
 }
 
 /// A context of this sandbox.
@@ -37,7 +38,7 @@ pub(super) fn find(sandbox: &Sandbox, id: &str) -> Result<CodeContext, Failure> 
 }
 
 pub(super) async fn list(Extension(sandbox): Extension<Arc<Sandbox>>) -> Answer {
-    let all: Vec<Value> = sandbox.contexts().iter().map(shown).collect();
+    let all: Vec<_> = sandbox.contexts().iter().map(shown).collect();
     answer::json(StatusCode::OK, &all)
 }
 
@@ -120,7 +121,10 @@ pub(super) async fn restart(
     let restarted = async {
         let context = find(&sandbox, &id)?;
         let mut client = guarded.client(sandbox.party)?;
-        match client.ask("context.restart", &json!({"context": id})).await {
+        match client
+            .ask("context.restart", &object! {"context": id})
+            .await
+        {
             // Its cell is made when it is used.
             Err(failure) if failure.code == Code::NotFound => return Ok(()),
             answer => drop(answer?),
@@ -135,7 +139,7 @@ pub(super) async fn restart(
 
 fn done(done: Result<(), Failure>) -> Answer {
     match done {
-        Ok(()) => answer::json(StatusCode::OK, &Value::Null),
+        Ok(()) => answer::json(StatusCode::OK, &()),
         Err(failure) => failed(&failure),
     }
 }

@@ -1,6 +1,5 @@
 //! `/execute`: runs code, and reports what happens line by line.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +9,9 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
 use futures_util::stream::unfold;
-use record::Record;
+use record::json::Pairs;
+use record::{Record, object};
 use serde::Deserialize;
-use serde_json::json;
 use serve::protocol::{Code, Failure};
 
 use super::{contexts, failed, language, lines, snippets};
@@ -28,6 +27,11 @@ const QUIET: Duration = Duration::from_secs(5);
 /// How long interrupted code may go on.
 const GRACE: &str = "2s";
 
+record::bounds! {
+    /// The variables of an execution.
+    MostVariables = "env_vars", 4096;
+}
+
 #[derive(Debug, Deserialize)]
 struct Execution {
     code: String,
@@ -36,7 +40,7 @@ struct Execution {
     #[serde(default)]
     language: Option<String>,
     #[serde(default)]
-    env_vars: Option<BTreeMap<String, String>>,
+    env_vars: Option<Pairs<String, MostVariables>>,
 }
 
 /// The result of `context.run`.
@@ -138,12 +142,12 @@ impl Stream {
                 Some(reset)
             }
         };
-        let params = json!({
+        let params = object! {
             "context": context.id,
             "code": asked.code,
             "grace": GRACE,
             "events": true,
-        });
+        };
         client.begin("context.run", &params).await?;
         let first = match client.next().await {
             Err(failure) if failure.code == Code::NotFound => {

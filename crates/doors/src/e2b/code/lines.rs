@@ -1,11 +1,13 @@
 //! What happens in an execution, as the lines that E2B's clients read.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use record::format::e2b::Item;
+use record::json::{Form, Json, text_of};
 use record::{CodeError, Record, ResultItem};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::e2b::wire;
 
@@ -17,10 +19,67 @@ struct Kind<'a> {
     event: &'a str,
 }
 
+/// A line. Values of the code are written from the text that they came as.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line<'a> {
+    Stdout(Chunk),
+    Stderr(Chunk),
+    Result(Value<'a>),
+    Error {
+        name: &'a str,
+        value: &'a str,
+        traceback: &'a str,
+    },
+    NumberOfExecutions {
+        execution_count: u64,
+    },
+    EndOfExecution,
+}
+
+#[derive(Serialize)]
+struct Chunk {
+    text: String,
+    timestamp: String,
+}
+
+/// A value that the code produced; forms that it lacks are left out.
+#[derive(Serialize)]
+struct Value<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(flatten)]
+    forms: BTreeMap<&'static str, Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json: Option<&'a Form>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chart: Option<Json>,
+    is_main_result: bool,
+    /// Clients expect an object here even if a value has no other forms.
+    extra: BTreeMap<String, Form>,
+}
+
+impl<'a> Value<'a> {
+    fn of(result: &'a ResultItem) -> Self {
+        let item = Item::of(result);
+        Self {
+            text: item.text.map(unquoted),
+            forms: item.forms,
+            json: item.json,
+            data: item.data,
+            chart: item.chart,
+            is_main_result: item.is_main_result,
+            extra: item.extra,
+        }
+    }
+}
+
 /// The line for an event of the hub; `None` for events that have no line here.
 pub(super) fn of_event(event: &str) -> Option<String> {
     #[derive(Deserialize)]
-    struct Chunk {
+    struct Output {
         text: String,
     }
     #[derive(Deserialize)]
@@ -32,44 +91,30 @@ pub(super) fn of_event(event: &str) -> Option<String> {
         error: CodeError,
     }
     let Kind { event: kind } = serde_json::from_str(event).ok()?;
-    let value = match kind {
+    match kind {
         "stdout" | "stderr" => {
-            let Chunk { text } = serde_json::from_str(event).ok()?;
-            let now = wire::time(SystemTime::now());
-            json!({"type": kind, "text": text, "timestamp": now})
+            let Output { text } = serde_json::from_str(event).ok()?;
+            let timestamp = wire::time(SystemTime::now());
+            let chunk = Chunk { text, timestamp };
+            Some(line(&match kind {
+                "stdout" => Line::Stdout(chunk),
+                _ => Line::Stderr(chunk),
+            }))
         }
         "result" => {
             let Result { result } = serde_json::from_str(event).ok()?;
-            of_result(&result)
+            Some(line(&Line::Result(Value::of(&result))))
         }
         "error" => {
             let Error { error } = serde_json::from_str(event).ok()?;
-            json!({
-                "type": "error",
-                "name": error.name,
-                "value": error.message,
-                "traceback": error.traceback.join("\n"),
-            })
+            Some(line(&Line::Error {
+                name: &error.name,
+                value: &error.message,
+                traceback: &error.traceback.join("\n"),
+            }))
         }
-        _ => return None,
-    };
-    Some(line(&value))
-}
-
-/// A value that the code produced.
-fn of_result(result: &ResultItem) -> Value {
-    let mut value = serde_json::to_value(Item::of(result)).unwrap_or_else(|_| json!({}));
-    value["type"] = "result".into();
-    // Clients expect an object here even if a value has no other forms.
-    if value.get("extra").is_none() {
-        value["extra"] = json!({});
+        _ => None,
     }
-    if let Some(text) = value["text"].as_str() {
-        value["text"] = unquoted(text).into();
-    } else if let Some(fields) = value.as_object_mut() {
-        fields.remove("text");
-    }
-    value
 }
 
 /// A text without its quotes, if it is a quoted string.
@@ -80,29 +125,35 @@ fn unquoted(text: &str) -> &str {
 
 /// The last lines. `hidden` executions were not the client's, and are not counted.
 pub(super) fn of_end(record: &Record, execution: u64, hidden: u64) -> String {
-    let count = execution.saturating_sub(hidden);
-    let count = json!({"type": "number_of_executions", "execution_count": count});
-    let mut text = line(&count);
+    let mut text = line(&Line::NumberOfExecutions {
+        execution_count: execution.saturating_sub(hidden),
+    });
     // An exception was sent as an event; another cause of the end has no line yet.
     if record.error.is_none() && record.is_error {
         let value = record.context.as_deref().unwrap_or_default();
         text.push_str(&error(&record.outcome.to_string(), value));
     }
-    text + &line(&json!({"type": "end_of_execution"}))
+    text + &line(&Line::EndOfExecution)
 }
 
 /// The line for an error that is not an exception of the code.
 pub(super) fn error(name: &str, value: &str) -> String {
-    line(&json!({"type": "error", "name": name, "value": value, "traceback": ""}))
+    line(&Line::Error {
+        name,
+        value,
+        traceback: "",
+    })
 }
 
-fn line(value: &Value) -> String {
-    format!("{value}\n")
+fn line(line: &Line<'_>) -> String {
+    text_of(line) + "\n"
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::{Value, json};
+
+    use super::{of_event, unquoted};
 
     fn read(event: &Value) -> Option<Value> {
         let text = of_event(&event.to_string())?;

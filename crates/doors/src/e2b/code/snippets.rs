@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use record::json::text_of;
 use serve::protocol::{Code, Failure};
 
 type Variables = BTreeMap<String, String>;
@@ -14,7 +14,7 @@ type Variables = BTreeMap<String, String>;
 /// There is no such code for this language.
 pub(in crate::e2b) fn change_directory(language: &str, to: &str) -> Result<String, Failure> {
     // A JSON literal is valid in each of these languages but bash.
-    let literal = Value::from(to).to_string();
+    let literal = text_of(to);
     match language {
         "python" => Ok(format!("__import__('os').chdir({literal})")),
         "javascript" | "typescript" => Ok(format!("process.chdir({literal})")),
@@ -37,7 +37,7 @@ pub(super) fn set(language: &str, variables: &Variables) -> Result<String, Failu
         let message = format!("env_vars: the value of {name} has a NUL");
         return Err(Failure::new(Code::BadParams, message));
     }
-    let object = json!(variables);
+    let object = text_of(variables);
     let pairs = |separator: &str, quote: fn(&str) -> String| {
         let pairs = variables
             .iter()
@@ -78,7 +78,7 @@ pub(super) fn reset(
         .into_iter()
         .filter_map(|name| Some((name.clone(), usual.get(name)?.clone())))
         .collect();
-    let names = json!(gone);
+    let names = text_of(&gone);
     let plain = || gone.iter().map(|name| name.as_str()).collect::<Vec<_>>();
     let remove = match language {
         _ if gone.is_empty() => String::new(),
@@ -91,7 +91,7 @@ pub(super) fn reset(
         "r" => format!("invisible(Sys.unsetenv(c({})))", names_of_r(&plain())),
         "bash" => format!("unset {}", plain().join(" ")),
         "java" => {
-            let clear = |name: &&str| format!("System.clearProperty({});", json!(name));
+            let clear = |name: &&str| format!("System.clearProperty({});", text_of(name));
             plain().iter().map(clear).collect()
         }
         other => return Err(absent("env_vars", "environment", other)),
@@ -117,13 +117,13 @@ fn quoted(text: &str) -> String {
 /// A text as a literal of R. JSON's are valid there except for escaped surrogates, which do not
 /// occur here.
 fn of_r(text: &str) -> String {
-    Value::from(text).to_string()
+    text_of(text)
 }
 
 /// A process of Java cannot change its environment, so a variable is a property there. JSON's
 /// literals are valid in Java: it has the same escapes.
 fn of_java((name, text): (&String, &String)) -> String {
-    format!("System.setProperty({}, {});", json!(name), json!(text))
+    format!("System.setProperty({}, {});", text_of(name), text_of(text))
 }
 
 fn names_of_r(names: &[&str]) -> String {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
 use http_body_util::BodyExt as _;
+use record::json::text_of;
+use record::object;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
 
 use super::{Code, Error, check, parse};
 use crate::front::held;
@@ -153,10 +154,10 @@ pub(in crate::e2b) fn message(value: &impl Serialize) -> Bytes {
 /// The last envelope of an answer.
 pub(in crate::e2b) fn end(error: Option<&Error>) -> Bytes {
     let text = match error {
-        None => json!({}),
-        Some(error) => json!({"error": error.json()}),
+        None => object! {},
+        Some(error) => object! {"error": error.json()},
     };
-    envelope(LAST, text.to_string().as_bytes())
+    envelope(LAST, text_of(&text).as_bytes())
 }
 
 fn envelope(flags: u8, text: &[u8]) -> Bytes {

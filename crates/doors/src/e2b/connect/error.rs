@@ -1,7 +1,8 @@
 //! Errors of the Connect protocol, and how those of the hub become such errors.
 
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use record::json::Object;
+use record::object;
 use serve::protocol::Failure;
 
 use crate::e2b::wire;
@@ -61,8 +62,8 @@ impl Error {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
-        json!({"code": self.code.name(), "message": self.message})
+    pub(super) fn json(&self) -> Object<'static> {
+        object! {"code": self.code.name(), "message": self.message}
     }
 }
 

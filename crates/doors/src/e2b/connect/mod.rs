@@ -15,8 +15,8 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use futures_util::Stream;
+use record::json::Object;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::answer::{self, Answer};
 #[cfg(any(test, fuzzing))]
@@ -28,7 +28,7 @@ pub(super) use error::{Code, Error};
 const MOST_DIGITS: usize = 10;
 
 /// The answer of a unary call.
-pub(super) fn answer(result: Result<Value, Error>) -> Answer {
+pub(super) fn answer(result: Result<Object<'_>, Error>) -> Answer {
     match result {
         Ok(value) => answer::json(StatusCode::OK, &value),
         Err(error) => answer::json(error.code.status(), &error.json()),

@@ -8,8 +8,10 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use record::json::{Pairs, text_of};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use serve::Party;
 use serve::protocol::{Code, Failure};
 
@@ -26,6 +28,13 @@ pub(super) const USUAL_LIFE: Duration = Duration::from_secs(300);
 /// The most bytes of the texts that a client gives a sandbox.
 const MOST_TEXT: usize = 64 << 10;
 
+record::bounds! {
+    /// The metadata of a sandbox.
+    MostMetadata = "metadata", 4096;
+    /// The variables of a sandbox.
+    MostVariables = "envVars", 4096;
+}
+
 /// The body of the request. Fields that have no effect here are ignored.
 #[derive(Debug, Deserialize)]
 struct New {
@@ -34,9 +43,9 @@ struct New {
     #[serde(default)]
     timeout: Option<u64>,
     #[serde(default)]
-    metadata: Option<BTreeMap<String, String>>,
+    metadata: Option<Pairs<String, MostMetadata>>,
     #[serde(default, rename = "envVars")]
-    envs: Option<BTreeMap<String, String>>,
+    envs: Option<Pairs<String, MostVariables>>,
     #[serde(default, rename = "autoPause")]
     pauses: Option<bool>,
     #[serde(default, rename = "autoResume")]
@@ -44,13 +53,13 @@ struct New {
     #[serde(default)]
     allow_internet_access: Option<bool>,
     #[serde(default)]
-    network: Option<Value>,
+    network: Option<Box<RawValue>>,
     #[serde(default)]
-    mcp: Option<Value>,
+    mcp: Option<IgnoredAny>,
     #[serde(default)]
-    iam: Option<Value>,
+    iam: Option<IgnoredAny>,
     #[serde(default, rename = "volumeMounts")]
-    volumes: Option<Vec<Value>>,
+    volumes: Option<Vec<IgnoredAny>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -133,12 +142,10 @@ fn creation(guarded: &Guarded, new: New) -> Result<Creation, Failure> {
         let hint = format!("this server has {}: --e2b-template", known.join(", "));
         return Err(Failure::new(Code::NotFound, message).hint(hint));
     };
-    let metadata = new.metadata.unwrap_or_default();
-    let envs = new.envs.unwrap_or_default();
-    let network = Network::read(new.network.as_ref())?;
-    let given_network = network.shown();
-    let length =
-        new.template.len() + length(&metadata) + length(&envs) + given_network.to_string().len();
+    let metadata = new.metadata.unwrap_or_default().into_inner();
+    let envs = new.envs.unwrap_or_default().into_inner();
+    let network = Network::read(new.network.as_deref())?;
+    let length = new.template.len() + length(&metadata) + length(&envs) + text_of(&network).len();
     if length > MOST_TEXT {
         let message = format!(
             "templateID, metadata, envVars and network: want at most {MOST_TEXT} bytes together"
@@ -152,7 +159,7 @@ fn creation(guarded: &Guarded, new: New) -> Result<Creation, Failure> {
         metadata,
         envs,
         network: network::request(new.allow_internet_access, &network)?,
-        given_network,
+        given_network: network,
         internet: new.allow_internet_access,
         branches: settings.pause || pauses_at_end,
         pauses_at_end,

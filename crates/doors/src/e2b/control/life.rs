@@ -8,8 +8,9 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use record::json::Object;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use serve::Party;
 use serve::protocol::{Code, ContextList, Failure};
 use tokio::time::Instant;
@@ -80,7 +81,7 @@ pub(super) async fn existing(
     id: &str,
 ) -> Result<Arc<Sandbox>, Failure> {
     let sandbox = find(guarded, party, id)?;
-    let main = json!({"context": sandbox.main});
+    let main = object! {"context": sandbox.main};
     forget_those_ended(guarded, party, vec![sandbox], &main).await?;
     find(guarded, party, id)
 }
@@ -91,7 +92,7 @@ pub(super) async fn existing(
 /// See [`Client::ask`].
 pub(super) async fn forget_ended(guarded: &Guarded, party: Party) -> Result<(), Failure> {
     let all = guarded.sandboxes().of(party);
-    forget_those_ended(guarded, party, all, &json!({})).await
+    forget_those_ended(guarded, party, all, &object! {}).await
 }
 
 /// The same for some of them; `listing` are the parameters that list their contexts.
@@ -99,7 +100,7 @@ async fn forget_those_ended(
     guarded: &Guarded,
     party: Party,
     sandboxes: Vec<Arc<Sandbox>>,
-    listing: &Value,
+    listing: &Object<'_>,
 ) -> Result<(), Failure> {
     let mut client = guarded.client(party)?;
     let listed: ContextList = client.ask_for("context.list", listing).await?;

@@ -1,13 +1,15 @@
 //! Lists of sandboxes, in pages, and what they use.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use futures_util::future::join_all;
+use record::json::Object;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 use serve::Party;
 use serve::protocol::{Code, Failure};
 
@@ -66,7 +68,7 @@ pub(super) async fn list(
         })
     });
     let rest = all.get(begin..).unwrap_or_default();
-    let page: Vec<Value> = rest
+    let page: Vec<_> = rest
         .iter()
         .take(wanted.limit)
         .map(|sandbox| summary(&guarded, sandbox))
@@ -175,7 +177,7 @@ fn utc(text: &str) -> String {
 
 /// What a sandbox uses now; no history is kept. `None` for a sandbox that is paused or executes
 /// code.
-async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Value>, Failure> {
+async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Object<'static>>, Failure> {
     #[derive(Deserialize)]
     struct Described {
         usage: Use,
@@ -188,7 +190,7 @@ async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Value>, 
         return Ok(None);
     }
     let mut client = guarded.client(sandbox.party)?;
-    let params = json!({"context": sandbox.main});
+    let params = object! {"context": sandbox.main};
     let described = client.ask_for("context.describe", &params);
     let Ok(described) = tokio::time::timeout(MEASURE_DEADLINE, described).await else {
         return Ok(None);
@@ -197,7 +199,7 @@ async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Value>, 
     let now = SystemTime::now();
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
     let Size { cpus, memory, disk } = guarded.e2b().size;
-    Ok(Some(json!({
+    Ok(Some(object! {
         "timestamp": wire::time(now),
         "timestampUnix": seconds.unwrap_or_default().as_secs(),
         "cpuCount": cpus.unwrap_or_else(host_cpus),
@@ -207,7 +209,7 @@ async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Value>, 
         "memCache": 0,
         "diskTotal": disk.unwrap_or_default(),
         "diskUsed": 0,
-    })))
+    }))
 }
 
 pub(super) async fn metrics_of(
@@ -235,7 +237,7 @@ pub(super) async fn metrics(
     let found = ids.into_iter();
     let found = found.filter_map(|id| super::find(&guarded, party, id).ok());
     let found: Vec<_> = found.collect();
-    let mut all = Map::new();
+    let mut all = BTreeMap::new();
     for some in found.chunks(AT_ONCE) {
         let measured = some.iter().cloned().map(|sandbox| {
             let guarded = guarded.clone();
@@ -248,7 +250,7 @@ pub(super) async fn metrics(
             }
         }
     }
-    answer::json(StatusCode::OK, &json!({"sandboxes": all}))
+    answer::json(StatusCode::OK, &object! {"sandboxes": all})
 }
 
 #[cfg(test)]

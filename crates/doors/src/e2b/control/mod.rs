@@ -12,7 +12,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post, put};
 use axum::{Extension, Router};
-use serde_json::{Value, json};
+use record::json::Object;
+use record::object;
 use serve::Party;
 use serve::protocol::{Code, Failure};
 
@@ -21,8 +22,11 @@ use super::settings::Size;
 use super::{ENVD_VERSION, wire};
 use crate::answer::{self, Answer};
 use crate::front::Guarded;
+pub(super) use network::{Closed, Network};
 pub(super) use state::wake;
 
+/// An empty list.
+const NONE: [(); 0] = [];
 /// The id of the node of a sandbox, as it is shown to clients.
 const CLIENT: &str = "cellblock";
 
@@ -46,7 +50,7 @@ pub(crate) fn router() -> Router<Guarded> {
         .route("/sandboxes/{id}/network", put(network::update))
         .route(
             "/snapshots",
-            get(|| async { answer::json(StatusCode::OK, &json!([])) }),
+            get(|| async { answer::json(StatusCode::OK, &NONE) }),
         )
 }
 
@@ -65,21 +69,21 @@ fn find(guarded: &Guarded, party: Party, id: &str) -> Result<Arc<Sandbox>, Failu
 }
 
 /// What a client needs to use a sandbox.
-fn access(sandbox: &Sandbox) -> Value {
-    json!({
+fn access(sandbox: &Sandbox) -> Object<'static> {
+    object! {
         "templateID": sandbox.creation.template,
         "sandboxID": sandbox.id,
         "clientID": CLIENT,
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": sandbox.access_token,
         "trafficAccessToken": sandbox.traffic_token,
-    })
+    }
 }
 
 /// What a client is shown of a sandbox in a list.
-fn summary(guarded: &Guarded, sandbox: &Sandbox) -> Value {
+fn summary(guarded: &Guarded, sandbox: &Sandbox) -> Object<'static> {
     let Size { cpus, memory, disk } = guarded.e2b().size;
-    json!({
+    object! {
         "templateID": sandbox.creation.template,
         "alias": sandbox.creation.template,
         "sandboxID": sandbox.id,
@@ -92,7 +96,7 @@ fn summary(guarded: &Guarded, sandbox: &Sandbox) -> Value {
         "state": sandbox.state(),
         "envdVersion": ENVD_VERSION,
         "metadata": sandbox.creation.metadata,
-    })
+    }
 }
 
 fn host_cpus() -> u64 {
@@ -110,16 +114,17 @@ async fn describe(
     };
     let creation = &sandbox.creation;
     let mut shown = summary(&guarded, &sandbox);
-    shown["envdAccessToken"] = sandbox.access_token.clone().into();
-    shown["lifecycle"] = json!({
+    shown.set("envdAccessToken", &sandbox.access_token);
+    let lifecycle = object! {
         "onTimeout": if creation.pauses_at_end { "pause" } else { "kill" },
         "autoResume": creation.resumes_by_itself,
-    });
+    };
+    shown.set("lifecycle", &lifecycle);
     if let Some(internet) = creation.internet {
-        shown["allowInternetAccess"] = internet.into();
+        shown.set("allowInternetAccess", &internet);
     }
-    if !creation.given_network.is_null() {
-        shown["network"] = creation.given_network.clone();
+    if !creation.given_network.is_empty() {
+        shown.set("network", &creation.given_network);
     }
     answer::json(StatusCode::OK, &shown)
 }
@@ -131,7 +136,7 @@ async fn logs(
     Path(id): Path<String>,
 ) -> Answer {
     match find(&guarded, party, &id) {
-        Ok(_) => answer::json(StatusCode::OK, &json!({"logs": [], "logEntries": []})),
+        Ok(_) => answer::json(StatusCode::OK, &object! {"logs": NONE, "logEntries": NONE}),
         Err(failure) => wire::failed(&failure),
     }
 }

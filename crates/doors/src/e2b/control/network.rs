@@ -5,8 +5,10 @@
 
 use axum::Extension;
 use axum::extract::{Path, State};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use record::json::List;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serve::Party;
 use serve::protocol::{Code, Failure};
 
@@ -17,56 +19,77 @@ use crate::front::Guarded;
 /// All addresses.
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
-/// The fields that have an effect here.
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Network {
+record::bounds! {
+    /// Rules that open the network.
+    MostAllowed = "network.allowOut", 4096;
+    /// Rules that close it.
+    MostDenied = "network.denyOut", 4096;
+}
+
+/// The fields that have an effect here, as clients see them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::e2b) struct Network {
+    #[serde(skip_serializing_if = "Option::is_none")]
     allow_out: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     deny_out: Option<Vec<String>>,
-    egress_proxy: Option<Value>,
-    dns_servers: Option<Value>,
-    rules: Option<Value>,
+}
+
+/// A network that is smaller than the server's, as requests to the hub have it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(in crate::e2b) enum Closed {
+    All(&'static str),
+    But { allow: Vec<String> },
 }
 
 impl Network {
     /// # Errors
     /// It is not a network, or has fields that are not supported here.
-    pub(super) fn read(given: Option<&Value>) -> Result<Self, Failure> {
-        let Some(given) = given.filter(|given| !given.is_null()) else {
+    pub(super) fn read(given: Option<&RawValue>) -> Result<Self, Failure> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Given<'a> {
+            #[serde(default)]
+            allow_out: Option<List<String, MostAllowed>>,
+            #[serde(default)]
+            deny_out: Option<List<String, MostDenied>>,
+            #[serde(default)]
+            egress_proxy: Option<IgnoredAny>,
+            #[serde(default)]
+            dns_servers: Option<IgnoredAny>,
+            #[serde(borrow, default)]
+            rules: Option<&'a RawValue>,
+        }
+        let Some(given) = given else {
             return Ok(Self::default());
         };
-        let network = Self::deserialize(given)
+        let given: Given<'_> = serde_json::from_str(given.get())
             .map_err(|error| Failure::new(Code::BadParams, format!("network: {error}")))?;
+        let has_rules = |rules: &RawValue| {
+            let inside = rules.get().trim_start_matches('{');
+            !inside.trim_ascii().starts_with('}')
+        };
         let absent = [
-            ("egressProxy", network.egress_proxy.is_some()),
-            ("dnsServers", network.dns_servers.is_some()),
-            (
-                "rules",
-                network
-                    .rules
-                    .as_ref()
-                    .is_some_and(|rules| *rules != json!({})),
-            ),
+            ("egressProxy", given.egress_proxy.is_some()),
+            ("dnsServers", given.dns_servers.is_some()),
+            ("rules", given.rules.is_some_and(has_rules)),
         ];
         match absent.iter().find(|(_, is_given)| *is_given) {
             Some((field, _)) => {
                 let message = format!("network.{field}: is not supported here");
                 Err(Failure::new(Code::BadParams, message))
             }
-            None => Ok(network),
+            None => Ok(Self {
+                allow_out: given.allow_out.map(List::into_inner),
+                deny_out: given.deny_out.map(List::into_inner),
+            }),
         }
     }
 
-    /// The network as it is shown to clients: the fields that have an effect.
-    pub(super) fn shown(&self) -> Value {
-        let lists = [("allowOut", &self.allow_out), ("denyOut", &self.deny_out)];
-        let given = lists.into_iter();
-        let given = given.filter_map(|(name, list)| Some((name, json!(list.as_ref()?))));
-        let fields: Map<_, _> = given.map(|(name, list)| (name.to_owned(), list)).collect();
-        match fields.is_empty() {
-            true => Value::Null,
-            false => Value::Object(fields),
-        }
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -74,15 +97,19 @@ impl Network {
 ///
 /// # Errors
 /// The rules would close only a part of what is open, which is not possible.
-pub(super) fn request(internet: Option<bool>, network: &Network) -> Result<Option<Value>, Failure> {
+pub(super) fn request(
+    internet: Option<bool>,
+    network: &Network,
+) -> Result<Option<Closed>, Failure> {
     let denied = network.deny_out.as_deref().unwrap_or_default();
     let allowed = network.allow_out.as_deref().unwrap_or_default();
     let is_all = |entry: &String| ALL.contains(&entry.as_str());
     if internet == Some(false) || denied.iter().any(is_all) {
-        let allowed: Vec<_> = allowed.iter().filter(|entry| !is_all(entry)).collect();
-        return Ok(Some(match allowed.is_empty() {
-            true => json!("none"),
-            false => json!({"allow": allowed}),
+        let allow = allowed.iter().filter(|entry| !is_all(entry)).cloned();
+        let allow: Vec<String> = allow.collect();
+        return Ok(Some(match allow.is_empty() {
+            true => Closed::All("none"),
+            false => Closed::But { allow },
         }));
     }
     match denied.is_empty() {
@@ -107,19 +134,29 @@ pub(super) async fn update(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::to_raw_value;
+    use serde_json::{Value, json};
+
     use super::*;
 
+    fn read(network: &Value) -> Result<Network, Failure> {
+        let text = to_raw_value(network).unwrap();
+        Network::read(Some(&*text).filter(|text| text.get() != "null"))
+    }
+
     fn of(internet: Option<bool>, network: &Value) -> Result<Option<Value>, String> {
-        let network = Network::read(Some(network)).map_err(|failure| failure.message)?;
-        request(internet, &network).map_err(|failure| failure.message)
+        let network = read(network).map_err(|failure| failure.message)?;
+        let closed = request(internet, &network).map_err(|failure| failure.message)?;
+        Ok(closed.map(|closed| serde_json::to_value(closed).unwrap()))
     }
 
     #[test]
     fn nothing_else_is_kept() {
         let given = json!({"denyOut": ["0.0.0.0/0"], "x": "y".repeat(100), "rules": {}});
-        let network = Network::read(Some(&given)).unwrap();
-        assert_eq!(network.shown(), json!({"denyOut": ["0.0.0.0/0"]}));
-        assert_eq!(Network::default().shown(), Value::Null);
+        let network = read(&given).unwrap();
+        let shown = serde_json::to_value(&network).unwrap();
+        assert_eq!(shown, json!({"denyOut": ["0.0.0.0/0"]}));
+        assert!(Network::default().is_empty() && !network.is_empty());
     }
 
     #[test]
@@ -141,5 +178,7 @@ mod tests {
             assert!(of(None, &json!({absent: {}})).unwrap_err().contains(absent));
         }
         assert!(of(None, &json!({"allowOut": 3})).is_err());
+        let rules = json!({"rules": {"a.example": []}});
+        assert!(of(None, &rules).unwrap_err().contains("rules"));
     }
 }

@@ -7,7 +7,8 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use record::json::Object;
+use record::object;
 use serve::Party;
 use serve::protocol::{Branch, Code, Failure, Forked};
 use tokio::time::Instant;
@@ -50,7 +51,7 @@ pub(super) async fn resume(
     life: Duration,
 ) -> Result<(), Failure> {
     let mut client = guarded.client(sandbox.party)?;
-    let params = json!({"context": sandbox.main});
+    let params = object! {"context": sandbox.main};
     client.ask("context.resume", &params).await?;
     prolong(guarded, sandbox, life).await?;
     sandbox.set_paused(false);
@@ -77,7 +78,7 @@ async fn suspend(guarded: &Guarded, sandbox: &Sandbox) -> Result<(), Failure> {
         }
     }
     client
-        .ask("context.suspend", &json!({"context": main}))
+        .ask("context.suspend", &object! {"context": main})
         .await?;
     sandbox.set_paused(true);
     Ok(())
@@ -186,9 +187,9 @@ async fn fork_now(
     sandbox: &Sandbox,
     count: usize,
     life: Duration,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Object<'static>>, Failure> {
     let mut client = guarded.client(sandbox.party)?;
-    let params = json!({"context": sandbox.main, "n": count});
+    let params = object! {"context": sandbox.main, "n": count};
     let forked: Forked = client
         .ask_for("context.fork", &params)
         .await
@@ -205,14 +206,15 @@ fn adopt(
     from: &Sandbox,
     branch: Branch,
     life: Duration,
-) -> Result<Value, Failure> {
+) -> Result<Object<'static>, Failure> {
     let Some(context) = branch.context else {
         let failure = branch.error.unwrap_or_else(|| wire::gone(&from.id));
         let status = answer::status_of(failure.code).as_u16();
-        return Ok(json!({"error": {"code": status, "message": failure.message}}));
+        let error = object! {"code": status, "message": failure.message};
+        return Ok(object! {"error": error});
     };
     let sandbox = Arc::new(Sandbox::of_fork(from, context, life)?);
     guarded.sandboxes().add(Arc::clone(&sandbox));
     start_clock(guarded, &sandbox);
-    Ok(json!({"sandbox": access(&sandbox)}))
+    Ok(object! {"sandbox": access(&sandbox)})
 }

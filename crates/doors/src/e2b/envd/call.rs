@@ -9,9 +9,8 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::routing::{MethodRouter, post};
 use futures_util::{Stream, StreamExt as _};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use record::json::Object;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serve::protocol::{Code, Failure};
 
 use crate::client::Client;
@@ -42,7 +41,7 @@ pub(super) fn unary<T, A>(
 ) -> MethodRouter<Guarded>
 where
     T: DeserializeOwned + Send + 'static,
-    A: Future<Output = Result<Value, Error>> + Send,
+    A: Future<Output = Result<Object<'static>, Error>> + Send,
 {
     let answer = async move |State(guarded): State<Guarded>,
                              Extension(sandbox): Extension<Arc<Sandbox>>,
@@ -123,13 +122,10 @@ impl SandboxClient {
     pub(super) async fn ask<T: DeserializeOwned>(
         &mut self,
         method: &str,
-        params: impl Serialize,
+        mut params: Object<'_>,
     ) -> Result<T, Failure> {
-        let params = serde_json::to_value(params);
-        let mut params =
-            params.map_err(|error| Failure::new(Code::BadParams, error.to_string()))?;
         let (client, sandbox) = (&mut self.client, &self.sandbox);
-        params["context"] = json!(sandbox.main);
+        params.set("context", &sandbox.main);
         match client.ask_for(method, &params).await {
             Err(failure) if is_missing(&failure) && sandbox.is_made_when_used() => {
                 sandbox.open_main(client).await?;
@@ -143,12 +139,8 @@ impl SandboxClient {
     ///
     /// # Errors
     /// See [`Client::ask`].
-    pub(super) async fn tell(
-        &mut self,
-        method: &str,
-        params: impl Serialize,
-    ) -> Result<(), Failure> {
-        let _: Value = self.ask(method, params).await?;
+    pub(super) async fn tell(&mut self, method: &str, params: Object<'_>) -> Result<(), Failure> {
+        let _: IgnoredAny = self.ask(method, params).await?;
         Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! What is in a workspace, as envd shows it.
 
 use record::bytes::RawText;
+use record::json::Object;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::path;
 use crate::e2b::wire;
@@ -26,7 +27,7 @@ impl Entry {
     }
 
     /// As `EntryInfo`. Names that are not UTF-8 have U+FFFD.
-    pub(super) fn info(&self) -> Value {
+    pub(super) fn info(&self) -> Object<'static> {
         let (kind, letter) = match self.kind.as_str() {
             "file" => ("FILE_TYPE_FILE", '-'),
             "directory" => ("FILE_TYPE_DIRECTORY", 'd'),
@@ -34,7 +35,7 @@ impl Entry {
             _ => ("FILE_TYPE_UNSPECIFIED", '?'),
         };
         let shown = path::shown(&String::from_utf8_lossy(self.path.as_bytes()));
-        let mut info = json!({
+        let mut info = object! {
             "name": path::name(&shown),
             "type": kind,
             "path": shown,
@@ -44,9 +45,9 @@ impl Entry {
             "owner": "user",
             "group": "user",
             "modifiedTime": wire::time(files::time(self.mtime)),
-        });
+        };
         if let Some(target) = &self.target {
-            info["symlinkTarget"] = String::from_utf8_lossy(target.as_bytes()).into();
+            info.set("symlinkTarget", &String::from_utf8_lossy(target.as_bytes()));
         }
         info
     }
@@ -61,6 +62,8 @@ fn permissions(letter: char, mode: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -69,7 +72,7 @@ mod tests {
             "path": "d/l", "kind": "link", "size": 0, "mtime": 1, "mode": 0o777, "target": "x",
         }))
         .unwrap();
-        let info = entry.info();
+        let info: Value = serde_json::to_value(entry.info()).unwrap();
         assert_eq!(info["path"], "/home/user/d/l");
         assert_eq!((&info["name"], &info["size"]), (&json!("l"), &json!("0")));
         assert_eq!(info["type"], "FILE_TYPE_SYMLINK");
@@ -79,7 +82,7 @@ mod tests {
         for mtime in [i64::MIN, -1, i64::MAX] {
             let odd = json!({"path": "a", "kind": "file", "size": 1, "mtime": mtime, "mode": 0});
             let odd: Entry = serde_json::from_value(odd).unwrap();
-            assert!(odd.info()["modifiedTime"].is_string(), "{mtime}");
+            assert!(odd.info().get("modifiedTime").is_some(), "{mtime}");
         }
     }
 }

@@ -7,8 +7,9 @@ use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use record::json::Object;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 use serve::protocol::{Code, Failure};
 
 use super::call::SandboxClient;
@@ -40,10 +41,8 @@ pub(super) async fn download(
         let at = path::inside(&given).map_err(refused)?;
         let mut client = SandboxClient::connect(&guarded, &sandbox)?;
         // Also makes the cell of a sandbox that has none yet.
-        client.tell("file.stat", json!({"path": at})).await?;
-        let mut params = Map::new();
-        params.insert("context".to_owned(), sandbox.main.clone().into());
-        params.insert("path".to_owned(), json!(at));
+        client.tell("file.stat", object! {"path": at}).await?;
+        let params = object! {"context": sandbox.main, "path": at};
         files::answer(client.client, params).await
     };
     read.await
@@ -82,7 +81,7 @@ async fn write_form(
     client: &mut SandboxClient,
     mut form: Form,
     named: Option<String>,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Object<'static>>, Failure> {
     let mut files = Vec::new();
     while let Some(mut part) = form.next().await? {
         if part.name() != Some("file") {
@@ -108,24 +107,21 @@ async fn write(
     client: &mut SandboxClient,
     to: &str,
     chunks: impl Chunks,
-) -> Result<Value, Failure> {
+) -> Result<Object<'static>, Failure> {
     let at = path::inside(to).map_err(refused)?;
     let mut parts = Parts::of(chunks);
     let content = parts.next().await?;
     if parts.is_over() {
-        let params = json!({"path": at, "content": content});
+        let params = object! {"path": at, "content": content};
         client.tell("file.write", params).await?;
     } else {
         // Also makes the cell of a sandbox that has none yet.
-        client.tell("file.list", json!({"path": ""})).await?;
-        let mut params = Map::new();
-        params.insert("context".to_owned(), client.sandbox.main.clone().into());
-        params.insert("path".to_owned(), json!(at));
-        params.extend(content.map(|content| ("content".to_owned(), content)));
-        write_parts(&mut client.client, params, parts).await?;
+        client.tell("file.list", object! {"path": ""}).await?;
+        let params = object! {"context": client.sandbox.main, "content": content};
+        write_parts(&mut client.client, &at, params, parts).await?;
     }
     let shown = path::shown(&at.to_string_lossy());
-    Ok(json!({"name": path::name(&shown), "type": "file", "path": shown}))
+    Ok(object! {"name": path::name(&shown), "type": "file", "path": shown})
 }
 
 /// The content of a body. Refuses fields whose effect would be lost silently.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use record::json::Object;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::call::{Call, SandboxClient};
 use super::entry::Entry;
@@ -25,7 +26,7 @@ pub(super) async fn find(client: &mut SandboxClient, at: &Path) -> Result<Entry,
     struct Answer {
         found: Found,
     }
-    let answer: Answer = client.ask("file.stat", json!({"path": at})).await?;
+    let answer: Answer = client.ask("file.stat", object! {"path": at}).await?;
     Ok(answer.found.entry)
 }
 
@@ -48,21 +49,21 @@ struct Found {
     entry: Entry,
 }
 
-fn shown(entry: &Entry) -> Value {
-    json!({"entry": entry.info()})
+fn shown(entry: &Entry) -> Object<'static> {
+    object! {"entry": entry.info()}
 }
 
-pub(super) async fn stat(call: Call<Named>) -> Result<Value, Error> {
+pub(super) async fn stat(call: Call<Named>) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
     let at = path::inside(&call.message.path)?;
     let entry = find(&mut client, &at).await?;
     Ok(shown(&entry))
 }
 
-pub(super) async fn make_directory(call: Call<Named>) -> Result<Value, Error> {
+pub(super) async fn make_directory(call: Call<Named>) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
     let at = path::inside(&call.message.path)?;
-    let params = json!({"path": at});
+    let params = object! {"path": at};
     client.tell("file.make_directory", params).await?;
     let entry = find(&mut client, &at).await?;
     Ok(shown(&entry))
@@ -76,16 +77,16 @@ pub(super) struct Moving {
     destination: String,
 }
 
-pub(super) async fn rename(call: Call<Moving>) -> Result<Value, Error> {
+pub(super) async fn rename(call: Call<Moving>) -> Result<Object<'static>, Error> {
     #[derive(Deserialize)]
     struct Answer {
         moved: Found,
     }
     let mut client = call.client()?;
-    let params = json!({
+    let params = object! {
         "from": path::inside(&call.message.source)?,
         "to": path::inside(&call.message.destination)?,
-    });
+    };
     let answer: Answer = client.ask("file.move", params).await?;
     Ok(shown(&answer.moved.entry))
 }
@@ -98,7 +99,7 @@ pub(super) struct Listing {
     depth: u32,
 }
 
-pub(super) async fn list(call: Call<Listing>) -> Result<Value, Error> {
+pub(super) async fn list(call: Call<Listing>) -> Result<Object<'static>, Error> {
     #[derive(Deserialize)]
     struct Answer {
         entries: Entries,
@@ -111,23 +112,23 @@ pub(super) async fn list(call: Call<Listing>) -> Result<Value, Error> {
     let mut client = call.client()?;
     let at = path::inside(&call.message.path)?;
     directory(&mut client, &at).await?;
-    let params = json!({"path": at, "depth": call.message.depth.max(1)});
+    let params = object! {"path": at, "depth": call.message.depth.max(1)};
     let Answer { entries } = client.ask("file.list", params).await?;
     if entries.is_cut {
         let message = format!("there are more than {} entries", entries.entries.len());
         return Err(Error::new(Code::FailedPrecondition, message));
     }
-    let all: Vec<Value> = entries.entries.iter().map(Entry::info).collect();
-    Ok(json!({"entries": all}))
+    let all: Vec<_> = entries.entries.iter().map(Entry::info).collect();
+    Ok(object! {"entries": all})
 }
 
-pub(super) async fn remove(call: Call<Named>) -> Result<Value, Error> {
+pub(super) async fn remove(call: Call<Named>) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
-    let params = json!({"path": path::inside(&call.message.path)?});
+    let params = object! {"path": path::inside(&call.message.path)?};
     let removed = client.tell("file.remove", params).await;
     match removed.map_err(Error::from) {
         // What does not exist is removed already.
         Err(error) if error.code != Code::NotFound => Err(error),
-        _ => Ok(json!({})),
+        _ => Ok(object! {}),
     }
 }

@@ -9,8 +9,9 @@ use axum::body::Bytes;
 use futures_util::Stream;
 use futures_util::stream::{StreamExt as _, once, unfold};
 use record::bytes::RawText;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use record::json::Object;
+use record::object;
+use serde::{Deserialize, Serialize};
 use serve::protocol::{Failure, Watching};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -54,7 +55,7 @@ struct Watcher {
 
 #[derive(Debug)]
 struct Found {
-    events: Vec<Value>,
+    events: Vec<FilesystemEvent>,
     /// The bytes of their names.
     bytes: usize,
     /// When the client last polled.
@@ -77,13 +78,12 @@ impl Found {
         self.events.len() >= MOST_EVENTS || self.bytes >= MOST_BYTES
     }
 
-    fn add(&mut self, events: Vec<Value>) {
-        let names = events.iter().filter_map(|event| event["name"].as_str());
-        self.bytes += names.map(str::len).sum::<usize>();
+    fn add(&mut self, events: Vec<FilesystemEvent>) {
+        self.bytes += events.iter().map(|event| event.name.len()).sum::<usize>();
         self.events.extend(events);
     }
 
-    fn take(&mut self) -> Vec<Value> {
+    fn take(&mut self) -> Vec<FilesystemEvent> {
         (self.asked, self.bytes) = (Instant::now(), 0);
         std::mem::take(&mut self.events)
     }
@@ -118,7 +118,7 @@ impl Watch {
     async fn begin(mut client: SandboxClient, wanted: &Wanted) -> Result<Self, Error> {
         let top = path::inside(&wanted.path)?;
         directory(&mut client, &top).await?;
-        let _: Watching = client.ask("file.watch", json!({"path": top})).await?;
+        let _: Watching = client.ask("file.watch", object! {"path": top}).await?;
         Ok(Self {
             client: client.client,
             top,
@@ -127,7 +127,7 @@ impl Watch {
     }
 
     /// The next changes. Nothing is lost if this future is dropped before it is ready.
-    async fn next(&mut self) -> Result<Vec<Value>, Failure> {
+    async fn next(&mut self) -> Result<Vec<FilesystemEvent>, Failure> {
         #[derive(Deserialize)]
         #[serde(tag = "event", rename_all = "snake_case")]
         enum Event {
@@ -152,7 +152,7 @@ impl Watch {
     }
 
     /// A change as `FilesystemEvent`, if it is of a kind that is wanted.
-    fn event(&self, change: &Change) -> Option<Value> {
+    fn event(&self, change: &Change) -> Option<FilesystemEvent> {
         let whole = String::from_utf8_lossy(change.path.as_bytes());
         let name = Path::new(whole.as_ref()).strip_prefix(&self.top).ok()?;
         let depth = name.components().count();
@@ -164,8 +164,19 @@ impl Watch {
             "deleted" => "EVENT_TYPE_REMOVE",
             _ => "EVENT_TYPE_WRITE",
         };
-        Some(json!({"name": name, "type": kind}))
+        Some(FilesystemEvent {
+            name: name.to_str()?.to_owned(),
+            kind,
+        })
     }
+}
+
+/// A change as envd has it.
+#[derive(Debug, Serialize)]
+struct FilesystemEvent {
+    name: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
 }
 
 #[derive(Deserialize)]
@@ -177,14 +188,17 @@ struct Change {
 /// `WatchDir`
 pub(super) async fn stream(call: Call<Wanted>) -> Result<impl Stream<Item = Bytes> + use<>, Error> {
     let watch = Watch::begin(call.client()?, &call.message).await?;
-    let start = connect::message(&json!({"start": {}}));
+    let start = connect::message(&object! {"start": object! {}});
     let changes = unfold(Some(watch), |watch| async {
         let mut watch = watch?;
         match tokio::time::timeout(QUIET, watch.next()).await {
-            Err(_) => Some((connect::message(&json!({"keepalive": {}})), Some(watch))),
+            Err(_) => Some((
+                connect::message(&object! {"keepalive": object! {}}),
+                Some(watch),
+            )),
             Ok(Ok(events)) => {
                 let all = events.iter();
-                let all = all.map(|event| connect::message(&json!({"filesystem": event})));
+                let all = all.map(|event| connect::message(&object! {"filesystem": event}));
                 Some((all.collect::<Vec<Bytes>>().concat().into(), Some(watch)))
             }
             Ok(Err(failure)) => Some((connect::end(Some(&failure.into())), None)),
@@ -194,11 +208,11 @@ pub(super) async fn stream(call: Call<Wanted>) -> Result<impl Stream<Item = Byte
 }
 
 /// `CreateWatcher`
-pub(super) async fn create(call: Call<Wanted>) -> Result<Value, Error> {
+pub(super) async fn create(call: Call<Wanted>) -> Result<Object<'static>, Error> {
     let watch = Watch::begin(call.client()?, &call.message).await?;
     let id = secret(8)?;
     call.sandbox.watchers.add(&id, watch)?;
-    Ok(json!({"watcherId": id}))
+    Ok(object! {"watcherId": id})
 }
 
 #[derive(Debug, Deserialize)]
@@ -208,7 +222,7 @@ pub(super) struct Named {
 }
 
 /// `GetWatcherEvents`
-pub(super) async fn events(call: Call<Named>) -> Result<Value, Error> {
+pub(super) async fn events(call: Call<Named>) -> Result<Object<'static>, Error> {
     let watchers = &call.sandbox.watchers;
     let until = Instant::now() + FIRST_EVENT_DEADLINE;
     let events = loop {
@@ -218,14 +232,14 @@ pub(super) async fn events(call: Call<Named>) -> Result<Value, Error> {
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
     };
-    Ok(json!({"events": events}))
+    Ok(object! {"events": events})
 }
 
 /// `RemoveWatcher`
-pub(super) async fn remove(call: Call<Named>) -> Result<Value, Error> {
+pub(super) async fn remove(call: Call<Named>) -> Result<Object<'static>, Error> {
     let id = &call.message.id;
     let removed = call.sandbox.watchers.all().remove(id);
-    removed.map(|_| json!({})).ok_or_else(|| missing(id))
+    removed.map(|_| object! {}).ok_or_else(|| missing(id))
 }
 
 fn missing(id: &str) -> Error {
@@ -260,7 +274,7 @@ impl Watchers {
     }
 
     /// The events since the last time.
-    fn take(&self, id: &str) -> Result<Vec<Value>, Error> {
+    fn take(&self, id: &str) -> Result<Vec<FilesystemEvent>, Error> {
         let all = self.all();
         let watcher = all.get(id).ok_or_else(|| missing(id))?;
         let mut found = locked(&watcher.found);
@@ -319,7 +333,10 @@ mod tests {
     #[test]
     fn events_that_wait_are_bounded_in_bytes() {
         let mut found = Found::new();
-        let long = || json!({"name": "n".repeat(1 << 10), "type": "EVENT_TYPE_WRITE"});
+        let long = || FilesystemEvent {
+            name: "n".repeat(1 << 10),
+            kind: "EVENT_TYPE_WRITE",
+        };
         for _ in 0..1024 {
             assert!(!found.is_full());
             found.add(vec![long()]);

@@ -1,7 +1,7 @@
 //! The cells of a sandbox: contexts of the hub.
 
 use record::error::Step;
-use serde_json::json;
+use record::object;
 use serve::protocol::{Code, ContextList, Failure};
 
 use super::{CodeContext, MOST_CONTEXTS, Sandbox};
@@ -24,7 +24,7 @@ impl Sandbox {
         if self.inside().contexts.len() < MOST_CONTEXTS {
             return Ok(());
         }
-        let listed: ContextList = client.ask_for("context.list", &json!({})).await?;
+        let listed: ContextList = client.ask_for("context.list", &object! {}).await?;
         let is_there = |own: &CodeContext| listed.contexts.iter().any(|it| it.context == own.id);
         // Default contexts get their cells when they are used.
         let mut inside = self.inside();
@@ -71,26 +71,26 @@ impl Sandbox {
         shared: bool,
     ) -> Result<(), Failure> {
         let creation = &self.creation;
-        let mut request = json!({"language": context.language});
+        let mut request = object! {"language": context.language};
         if !creation.envs.is_empty() {
-            request["env"] = json!(creation.envs);
+            request.set("env", &creation.envs);
         }
         if let (Some(network), false) = (&creation.network, shared) {
-            request["network"] = network.clone();
+            request.set("network", network);
         }
-        let mut params = json!({
+        let mut params = object! {
             "request": request,
             "context": context.id,
             "label": LABEL,
             "keep": true,
-        });
+        };
         match shared {
-            true => params["cell_of"] = json!(self.main),
+            true => params.set("cell_of", &self.main),
             false => {
                 let branches = creation.branches && context.language == "python";
-                params["branches"] = json!(branches);
+                params.set("branches", &branches)
             }
-        }
+        };
         match client.ask("context.create", &params).await {
             // Another request has made it meanwhile.
             Err(failure) if is_there_already(&failure) => return Ok(()),
@@ -141,7 +141,7 @@ impl Sandbox {
     ) -> Result<(), Failure> {
         let code = change_directory(&context.language, &self.directory(&context.cwd))?;
         if let Ok(path) = inside(&context.cwd) {
-            let params = json!({"context": context.id, "path": path});
+            let params = object! {"context": context.id, "path": path};
             // If it was not made, and did not exist, it cannot be entered either.
             let _ = client.ask("file.make_directory", &params).await;
         }
@@ -164,7 +164,7 @@ impl Sandbox {
         context: &CodeContext,
         code: &str,
     ) -> Result<bool, Failure> {
-        let params = json!({"context": context.id, "code": code});
+        let params = object! {"context": context.id, "code": code};
         let ran: Ran = client.ask_for("context.run", &params).await?;
         let mut inside = self.inside();
         let mut all = inside.contexts.iter_mut();
@@ -192,7 +192,7 @@ impl Sandbox {
     /// The server is ending.
     pub(in crate::e2b) async fn touch(&self, client: &mut Client) -> Result<(), Failure> {
         for context in self.contexts() {
-            let params = json!({"context": context.id, "label": LABEL});
+            let params = object! {"context": context.id, "label": LABEL};
             match client.ask("context.label", &params).await {
                 Err(failure) if failure.code == Code::NotFound => {}
                 touched => drop(touched?),
@@ -210,7 +210,7 @@ fn is_there_already(failure: &Failure) -> bool {
 /// Deletes a context, if it exists.
 pub(in crate::e2b) async fn delete(client: &mut Client, context: &str) -> Result<(), Failure> {
     match client
-        .ask("context.delete", &json!({"context": context}))
+        .ask("context.delete", &object! {"context": context})
         .await
     {
         Err(failure) if failure.code != Code::NotFound => Err(failure),

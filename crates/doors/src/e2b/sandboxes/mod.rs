@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
 use serve::Party;
 use serve::protocol::{Code, Failure};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::HOME;
+use super::control::{Closed, Network};
 use super::envd::Watchers;
 use crate::random;
 pub(super) use cells::delete;
@@ -46,9 +46,9 @@ pub(super) struct Creation {
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) envs: BTreeMap<String, String>,
     /// The network of its requests to the hub, unless it is the server's.
-    pub(super) network: Option<Value>,
+    pub(super) network: Option<Closed>,
     /// The client's own description of the network, which is shown to clients again.
-    pub(super) given_network: Value,
+    pub(super) given_network: Network,
     pub(super) internet: Option<bool>,
     /// Whether its state can be carried, so that it can be paused and forked.
     pub(super) branches: bool,

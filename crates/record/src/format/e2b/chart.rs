@@ -1,5 +1,9 @@
 //! Charts with every field that E2B's SDKs read: they drop a whole chart, or fail,
 //! when it lacks one of them or its type is none of theirs.
+#![expect(
+    clippy::disallowed_types,
+    reason = "Json::parse bounds what a value takes"
+)]
 
 use serde_json::{Map, Value};
 

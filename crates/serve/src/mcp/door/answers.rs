@@ -3,14 +3,13 @@
 use std::time::Instant;
 
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Door, LARGEST_RESOURCE, Line};
-use crate::mcp::output::{ToolResult, of_command};
+use crate::mcp::output::of_command;
 use crate::mcp::pending::{OUTPUT_EVERY, Pending, What};
 use crate::mcp::resource::contents;
-use crate::mcp::revision::Caching;
+use crate::mcp::revision::{Caching, Reply};
 use crate::mcp::rpc::{Fault, INTERNAL_ERROR, INVALID_PARAMS};
 use crate::mcp::tools::Answer;
 use crate::protocol::{Code, Failure, ProcessEvent, ProcessStarted};
@@ -20,7 +19,7 @@ const OUTPUT: usize = 200;
 
 /// A line of the server.
 #[derive(Deserialize)]
-struct Reply<'a> {
+struct ServerLine<'a> {
     id: Option<i64>,
     #[serde(borrow, default)]
     result: Option<&'a RawValue>,
@@ -44,7 +43,7 @@ struct Happened {
 impl Door {
     /// Takes a line of the server.
     pub fn take_from_server(&mut self, line: &[u8], now: Instant) {
-        let Ok(reply) = record::json::from_slice::<Reply<'_>>(line) else {
+        let Ok(reply) = record::json::from_slice::<ServerLine<'_>>(line) else {
             return;
         };
         let Some(id) = reply.id else { return };
@@ -65,7 +64,7 @@ impl Door {
     }
 
     /// Answers a request, unless the client has cancelled it.
-    pub(super) fn settle(&mut self, pending: &Pending, answer: Result<Value, Fault>) {
+    pub(super) fn settle(&mut self, pending: &Pending, answer: Result<Reply, Fault>) {
         if !pending.is_cancelled {
             let line = self.answer(&pending.request, pending.revision, Caching::Private, answer);
             self.lines.push_back(Line::Client(line));
@@ -88,7 +87,7 @@ impl Door {
             let answer = match end {
                 Ok(record) => {
                     let kept = &mut self.memory.lock();
-                    Ok(of_command(&record, Some(&context), kept).into_value())
+                    Ok(of_command(&record, Some(&context), kept).into())
                 }
                 Err(failure) => pending.failed(&failure),
             };
@@ -120,10 +119,10 @@ impl Door {
         call: i64,
         mut pending: Pending,
         result: &str,
-    ) -> Option<(Pending, Result<Value, Fault>)> {
+    ) -> Option<(Pending, Result<Reply, Fault>)> {
         let answer = match &mut pending.what {
             What::Tool(finish) => finish(result, &mut self.memory.lock())
-                .map(ToolResult::into_value)
+                .map(Reply::from)
                 .map_err(unreadable),
             What::Command(command) => match serde_json::from_str::<ProcessStarted>(result) {
                 Ok(started) => {
@@ -142,7 +141,7 @@ impl Door {
     }
 }
 
-fn file_contents(uri: &str, result: &str) -> Result<Value, Fault> {
+fn file_contents(uri: &str, result: &str) -> Result<Reply, Fault> {
     let Answer::Content(part) = serde_json::from_str(result).map_err(unreadable)? else {
         return Err(Fault::new(
             INTERNAL_ERROR,
@@ -156,7 +155,7 @@ fn file_contents(uri: &str, result: &str) -> Result<Value, Fault> {
     let bytes = part.content.as_bytes();
     let media_type = record::picture::media_type(bytes);
     let media_type = media_type.unwrap_or("application/octet-stream");
-    Ok(contents(uri, media_type, bytes))
+    Ok(contents(uri, media_type, bytes).into())
 }
 
 fn unreadable(error: serde_json::Error) -> Fault {

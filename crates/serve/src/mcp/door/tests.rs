@@ -1,5 +1,7 @@
 //! The door between a client and a server that the test plays.
 
+use serde_json::{Value, json};
+
 use super::*;
 use crate::mcp::pending::OUTPUT_EVERY;
 use crate::mcp::rpc::INTERNAL_ERROR;

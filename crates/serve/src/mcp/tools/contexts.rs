@@ -1,9 +1,10 @@
 //! Tools that make, list and end contexts.
 
 use cell::server::State;
+use record::json::Object;
+use record::object;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::{Begun, Finish, OfResult};
 use crate::mcp::output::ToolResult;
@@ -128,19 +129,19 @@ struct Branch {
 
 pub(super) fn create(create: Create) -> Result<Begun, String> {
     let language = create.language.as_deref().unwrap_or(cell::drivers::USUAL);
-    let mut params = json!({"request": {"language": language}});
+    let mut params = object! {"request": object! {"language": language}};
     if let Some(label) = create.label {
-        params["label"] = label.into();
+        params.set("label", &label);
     }
     if create.forkable {
         let way = match crate::language(language) {
             Some("python") => "branches",
             _ => "replay",
         };
-        params[way] = true.into();
+        params.set(way, &true);
     }
     if let Some(host) = create.shares_with {
-        params["cell_of"] = host.into();
+        params.set("cell_of", &host);
     }
     Ok(begun("context.create", params, |result, _| {
         let made: Made = serde_json::from_str(result)?;
@@ -153,7 +154,7 @@ pub(super) fn create(create: Create) -> Result<Begun, String> {
 }
 
 pub(super) fn list(_: Nothing) -> Result<Begun, String> {
-    Ok(begun("context.list", json!({}), |result, _| {
+    Ok(begun("context.list", object! {}, |result, _| {
         let list: ContextList = serde_json::from_str(result)?;
         let contexts = list.contexts.into_iter().map(listed).collect();
         Ok(ToolResult::of(&Contexts { contexts }))
@@ -162,7 +163,7 @@ pub(super) fn list(_: Nothing) -> Result<Begun, String> {
 
 pub(super) fn fork(fork: Fork) -> Result<Begun, String> {
     let n = fork.count.unwrap_or(1);
-    let params = json!({"context": fork.context_id, "n": n});
+    let params = object! {"context": fork.context_id, "n": n};
     Ok(begun("context.fork", params, |result, _| {
         let forked: protocol::Forked = serde_json::from_str(result)?;
         let branches = forked.branches.into_iter().map(|branch| Branch {
@@ -176,7 +177,7 @@ pub(super) fn fork(fork: Fork) -> Result<Begun, String> {
 }
 
 pub(super) fn restart(name: Name) -> Result<Begun, String> {
-    let params = json!({"context": name.context_id});
+    let params = object! {"context": name.context_id};
     Ok(begun("context.restart", params, |result, _| {
         let restarted: protocol::Restarted = serde_json::from_str(result)?;
         Ok(ToolResult::of(&Restarted {
@@ -188,14 +189,14 @@ pub(super) fn restart(name: Name) -> Result<Begun, String> {
 }
 
 pub(super) fn close(name: Name) -> Result<Begun, String> {
-    let params = json!({"context": name.context_id});
+    let params = object! {"context": name.context_id};
     Ok(begun("context.delete", params, |result, _| {
         let Deleted { deleted } = serde_json::from_str(result)?;
         Ok(ToolResult::of(&Closed { closed: deleted }))
     }))
 }
 
-fn begun(method: &'static str, params: Value, finish: OfResult) -> Begun {
+fn begun(method: &'static str, params: Object<'static>, finish: OfResult) -> Begun {
     Begun {
         method,
         params,

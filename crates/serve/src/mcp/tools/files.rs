@@ -5,14 +5,14 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use record::bytes::RawText;
-use record::picture;
+use record::json::Object;
+use record::{object, picture};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::{Begun, Finish};
 use crate::mcp::kept::Kept;
-use crate::mcp::output::{ToolResult, image};
+use crate::mcp::output::{Part as Shown, ToolResult};
 
 /// Bytes that `read_file` returns at once: clients cut longer texts.
 const MOST: u64 = 32 << 10;
@@ -149,30 +149,30 @@ pub(super) fn read(read: Read) -> Result<Begun, String> {
         false => MOST,
     };
     let limit = read.limit.unwrap_or(most).min(most);
-    let params = json!({
+    let params = object! {
         "context": read.context_id, "path": read.path, "offset": read.offset, "limit": limit,
-    });
+    };
     Ok(begun("file.read", params))
 }
 
 pub(super) fn write(write: Write) -> Result<Begun, String> {
-    let content = match (write.text, write.base64) {
-        (Some(text), None) => json!(text),
-        (None, Some(base64)) => json!({"base64": base64}),
+    let mut params = object! {"context": write.context_id, "path": write.path};
+    match (write.text, write.base64) {
+        (Some(text), None) => params.set("content", &text),
+        (None, Some(base64)) => params.set("content", &object! {"base64": base64}),
         _ => return Err("wants exactly one of `text` or `base64`".to_owned()),
     };
-    let params = json!({"context": write.context_id, "path": write.path, "content": content});
     Ok(begun("file.write", params))
 }
 
 pub(super) fn list(list: List) -> Result<Begun, String> {
-    let params = json!({
+    let params = object! {
         "context": list.context_id, "path": list.path, "recursive": list.recursive,
-    });
+    };
     Ok(begun("file.list", params))
 }
 
-fn begun(method: &'static str, params: serde_json::Value) -> Begun {
+fn begun(method: &'static str, params: Object<'static>) -> Begun {
     let finish = |result: &str, _: &mut Kept| {
         Ok(match serde_json::from_str(result)? {
             Answer::Content(part) => content(&part),
@@ -209,7 +209,10 @@ fn content(part: &Part) -> ToolResult {
     };
     let result = ToolResult::of(&data);
     match (picture, &data.text) {
-        (Some(media_type), _) => result.with(image(media_type, &base64())),
+        (Some(media_type), _) => result.with(Shown::Image {
+            media_type,
+            data: base64(),
+        }),
         (None, Some(text)) if is_whole => result.with_text(text),
         _ => result,
     }
@@ -236,6 +239,7 @@ fn has_name_of_picture(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::revision::Reply;
 
     fn part(bytes: &[u8], size: u64) -> serde_json::Value {
         let part = Part {
@@ -243,7 +247,7 @@ mod tests {
             offset: 0,
             size,
         };
-        content(&part).into_value()
+        serde_json::to_value(Reply::from(content(&part)).fields).unwrap()
     }
 
     #[test]

@@ -1,4 +1,9 @@
 //! The forms of the tools' arguments and answers, as JSON Schemas.
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "schemas are of the program itself"
+)]
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -24,12 +29,25 @@ pub fn schemas() -> Value {
     })
 }
 
-/// The published schemas.
-pub(super) fn packed() -> Value {
-    let packed = include_bytes!(concat!(env!("OUT_DIR"), "/tools.deflate"));
-    // This cannot fail: a test reads the same bytes.
-    let text = packed::unpack(packed).unwrap_or_default();
-    record::json::from_slice(&text).unwrap_or_default()
+/// The published schemas, which are small and the program's own.
+pub(super) struct Schemas(Value);
+
+impl Schemas {
+    pub(super) fn packed() -> Self {
+        let packed = include_bytes!(concat!(env!("OUT_DIR"), "/tools.deflate"));
+        // This cannot fail: a test reads the same bytes.
+        let text = packed::unpack(packed).unwrap_or_default();
+        Self(record::json::from_slice(&text).unwrap_or_default())
+    }
+
+    /// The schemas of a tool's arguments, of which the language is one of these, and of its answer.
+    pub(super) fn of(&self, tool: &str, languages: &[&str]) -> (Value, &Value) {
+        let mut input = self.0[tool]["input"].clone();
+        if let Some(language) = input.pointer_mut("/properties/language") {
+            language["enum"] = languages.into();
+        }
+        (input, &self.0[tool]["output"])
+    }
 }
 
 fn forms<Input: JsonSchema, Output: JsonSchema>() -> Value {

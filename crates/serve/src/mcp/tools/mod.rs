@@ -8,8 +8,9 @@ mod run;
 
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use record::json::Object;
+use record::object;
+use serde::Deserialize;
 
 use super::instructions::About;
 use super::kept::Kept;
@@ -29,7 +30,7 @@ pub(super) struct Tool {
     description: &'static str,
     hints: Hints,
     /// The call that the arguments ask for, on a server with this limit of real time.
-    begin: fn(Value, Option<Duration>) -> Result<Begun, String>,
+    begin: fn(&str, Option<Duration>) -> Result<Begun, String>,
 }
 
 /// What clients may assume of a tool.
@@ -50,8 +51,8 @@ pub(super) type OfResult = fn(&str, &mut Kept) -> Result<ToolResult, serde_json:
 pub(super) enum Finish {
     /// The call's result.
     Result(OfResult),
-    /// The end of the process that the call starts.
-    Process,
+    /// The end of the process that the call starts in this context.
+    Process { context: String },
 }
 
 /// A call of the server that a tool makes.
@@ -60,7 +61,7 @@ pub(super) struct Begun {
     /// The call's method.
     pub(super) method: &'static str,
     /// Its parameters.
-    pub(super) params: Value,
+    pub(super) params: Object<'static>,
     pub(super) finish: Finish,
 }
 
@@ -169,35 +170,27 @@ impl Tool {
     ///
     /// # Errors
     /// What is wrong with them, for the model.
-    pub(super) fn begin(
-        &self,
-        arguments: Map<String, Value>,
-        most: Option<Duration>,
-    ) -> Result<Begun, String> {
-        (self.begin)(Value::Object(arguments), most)
-            .map_err(|error| format!("{}: {error}", self.name))
+    pub(super) fn begin(&self, arguments: &str, most: Option<Duration>) -> Result<Begun, String> {
+        (self.begin)(arguments, most).map_err(|error| format!("{}: {error}", self.name))
     }
 
     /// With the schemas of all tools.
-    fn declared(&self, about: &About, schemas: &Value) -> Value {
-        let mut input = schemas[self.name]["input"].clone();
-        if let Some(language) = input.pointer_mut("/properties/language") {
-            language["enum"] = about.languages().into();
-        }
-        json!({
+    fn declared(&self, about: &About, schemas: &forms::Schemas) -> Object<'static> {
+        let (input, output) = schemas.of(self.name, &about.languages());
+        object! {
             "name": self.name,
             "title": self.title,
             "description": self.description,
             "inputSchema": input,
-            "outputSchema": schemas[self.name]["output"],
-            "annotations": {
+            "outputSchema": output,
+            "annotations": object! {
                 "title": self.title,
                 "readOnlyHint": self.hints.read_only,
                 "destructiveHint": self.hints.destructive,
                 "idempotentHint": self.hints.idempotent,
                 "openWorldHint": false,
             },
-        })
+        }
     }
 }
 
@@ -207,24 +200,26 @@ pub(super) fn find(name: &str) -> Option<&'static Tool> {
 }
 
 /// All tools as `tools/list` shows them.
-pub(super) fn declared(about: &About) -> Value {
-    let schemas = forms::packed();
+pub(super) fn declared(about: &About) -> Vec<Object<'static>> {
+    let schemas = forms::Schemas::packed();
     let declared = TABLE.iter().map(|tool| tool.declared(about, &schemas));
     declared.collect()
 }
 
-fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
-    serde_json::from_value(arguments).map_err(|error| words(&error))
+fn read<'a, T: Deserialize<'a>>(arguments: &'a str) -> Result<T, String> {
+    serde_json::from_str(arguments).map_err(|error| words(&error))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
     fn tools_are_declared_with_schemas_that_refer_to_nothing() {
         let about = About::default();
-        let tools = declared(&about);
+        let tools = serde_json::to_value(declared(&about)).unwrap();
         let names: Vec<_> = tools
             .as_array()
             .unwrap()
@@ -246,7 +241,7 @@ mod tests {
         let why = |name: &str, arguments: Value| {
             find(name)
                 .unwrap()
-                .begin(arguments.as_object().unwrap().clone(), None)
+                .begin(&arguments.to_string(), None)
                 .unwrap_err()
         };
         assert!(why("run_code", json!({})).contains("missing field `code`"));

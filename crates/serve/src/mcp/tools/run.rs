@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
-use record::Record;
+use record::json::{List, Object};
+use record::{Record, object};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 
 use super::{Begun, Finish, OfResult};
 use crate::mcp::kept::Kept;
 use crate::mcp::output::{InContext, ToolResult, of_command, of_record};
 use crate::protocol::{Executed, Ran};
+
+record::bounds! {
+    /// The files of a call.
+    Files = "files", 1 << 16;
+}
 
 /// What `run_code` takes.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -32,7 +37,7 @@ pub(super) struct Code {
     stdin: Option<String>,
     /// Files to put into the working directory first, without context_id.
     #[serde(default)]
-    files: Vec<InputFile>,
+    files: List<InputFile, Files>,
 }
 
 /// A file to put into the working directory. It has exactly one of `text` and `base64`.
@@ -67,11 +72,14 @@ pub(super) fn code(code: Code) -> Result<Begun, String> {
     let wall = checked(code.timeout)?;
     let Some(context) = code.context_id else {
         let language = code.language.as_deref().unwrap_or(cell::drivers::USUAL);
-        let files: Vec<Value> = code.files.into_iter().map(file).collect::<Result<_, _>>()?;
+        let files = code.files.iter().map(file);
+        let files = files.collect::<Result<Vec<_>, _>>()?;
         let mut request = fresh(language, &code.code, wall);
-        request.insert("files".into(), files.into());
-        request.extend(code.stdin.map(|stdin| ("stdin".to_owned(), stdin.into())));
-        return Ok(run(request, ran));
+        request.set("files", &files);
+        if let Some(stdin) = &code.stdin {
+            request.set("stdin", stdin);
+        }
+        return Ok(run(&request, ran));
     };
     if code.stdin.is_some() || !code.files.is_empty() {
         return Err("stdin and files are for runs without context_id; use write_file".to_owned());
@@ -86,21 +94,20 @@ pub(super) fn code(code: Code) -> Result<Begun, String> {
 pub(super) fn command(command: Command, most: Option<Duration>) -> Result<Begun, String> {
     let wall = checked(command.timeout)?;
     let Some(context) = command.context_id else {
-        return Ok(run(fresh("bash", &command.command, wall), commanded));
+        return Ok(run(&fresh("bash", &command.command, wall), commanded));
     };
     let most = most.map(|most| most.as_secs_f64());
     let wall = wall.map_or(most, |wall| Some(most.map_or(wall, |most| wall.min(most))));
-    let mut params = json!({
-        "context": context, "argv": ["bash", "-c", command.command], "events": true, "attached": true,
-    });
+    let argv = ["bash", "-c", &command.command];
+    let mut params = object! {"context": context, "argv": argv, "events": true, "attached": true};
     if let Some(wall) = wall {
-        params["wall"] = wall.into();
+        params.set("wall", &wall);
     }
     Ok(Begun {
         method: "process.start",
         params,
         // It does not wait for the interpreter.
-        finish: Finish::Process,
+        finish: Finish::Process { context },
     })
 }
 
@@ -113,38 +120,36 @@ fn checked(timeout: Option<f64>) -> Result<Option<f64>, String> {
     }
 }
 
-fn file(InputFile { path, text, base64 }: InputFile) -> Result<Value, String> {
+fn file(InputFile { path, text, base64 }: &InputFile) -> Result<Object<'static>, String> {
     match (text, base64) {
-        (Some(text), None) => Ok(json!({"path": path, "text": text})),
-        (None, Some(base64)) => Ok(json!({"path": path, "base64": base64})),
+        (Some(text), None) => Ok(object! {"path": path, "text": text}),
+        (None, Some(base64)) => Ok(object! {"path": path, "base64": base64}),
         _ => Err(format!(
             "files: {path:?} wants exactly one of `text` and `base64`"
         )),
     }
 }
 
-fn fresh(language: &str, code: &str, wall: Option<f64>) -> Map<String, Value> {
-    let mut request = Map::new();
-    request.insert("language".into(), language.into());
-    request.insert("code".into(), code.into());
+fn fresh(language: &str, code: &str, wall: Option<f64>) -> Object<'static> {
+    let mut request = object! {"language": language, "code": code};
     if let Some(wall) = wall {
-        request.insert("limits".into(), json!({"wall": wall}));
+        request.set("limits", &object! {"wall": wall});
     }
     request
 }
 
-fn run(request: Map<String, Value>, finish: OfResult) -> Begun {
+fn run(request: &Object<'_>, finish: OfResult) -> Begun {
     Begun {
         method: "run",
-        params: json!({"request": request}),
+        params: object! {"request": request},
         finish: Finish::Result(finish),
     }
 }
 
 fn in_context(context: String, code: &str, wall: Option<f64>) -> Begun {
-    let mut params = json!({"context": context, "code": code});
+    let mut params = object! {"context": context, "code": code};
     if let Some(wall) = wall {
-        params["wall"] = wall.into();
+        params.set("wall", &wall);
     }
     Begun {
         method: "context.run",

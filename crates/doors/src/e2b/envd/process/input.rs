@@ -10,8 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::stream::once;
 use record::bytes::RawText;
+use record::json::Object;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::selected::{Selector, find};
 use super::{Selected, order};
@@ -54,16 +55,18 @@ pub(in crate::e2b::envd) struct Sending {
     input: Input,
 }
 
-pub(in crate::e2b::envd) async fn send_input(call: Call<Sending>) -> Result<Value, Error> {
+pub(in crate::e2b::envd) async fn send_input(
+    call: Call<Sending>,
+) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
     let process = find(&mut client, &call.message.process).await?;
     send(&mut client, process.process, &call.message.input).await?;
-    Ok(json!({}))
+    Ok(object! {})
 }
 
 async fn send(client: &mut SandboxClient, process: u64, input: &Input) -> Result<(), Error> {
     for data in input.pieces()? {
-        let params = json!({"process": process, "data": data});
+        let params = object! {"process": process, "data": data};
         order(client, "process.input", params).await?;
     }
     Ok(())
@@ -109,19 +112,21 @@ pub(in crate::e2b::envd) async fn stream_input(
     };
     match done.await {
         Ok(()) => {
-            let whole = [connect::message(&json!({})), connect::end(None)].concat();
+            let whole = [connect::message(&object! {}), connect::end(None)].concat();
             connect::stream(once(async { Ok(whole.into()) }))
         }
         Err(error) => connect::failed(&error),
     }
 }
 
-pub(in crate::e2b::envd) async fn close_input(call: Call<Selected>) -> Result<Value, Error> {
+pub(in crate::e2b::envd) async fn close_input(
+    call: Call<Selected>,
+) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
     let process = find(&mut client, &call.message.process).await?;
-    let params = json!({"process": process.process});
+    let params = object! {"process": process.process};
     order(&mut client, "process.close_input", params).await?;
-    Ok(json!({}))
+    Ok(object! {})
 }
 
 #[cfg(test)]

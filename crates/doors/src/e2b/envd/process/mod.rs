@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use futures_util::Stream;
+use record::json::Object;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::de::IgnoredAny;
 use serve::protocol::{self, Failure, ProcessInfo, ProcessStarted};
 use tokio::time::Instant;
 
@@ -29,7 +31,7 @@ const BREATH: Duration = Duration::from_millis(5);
 
 /// Makes a call about a process that was found: an answer `not_found` means that it has ended
 /// since.
-async fn order(client: &mut SandboxClient, method: &str, params: Value) -> Result<(), Error> {
+async fn order(client: &mut SandboxClient, method: &str, params: Object<'_>) -> Result<(), Error> {
     client.tell(method, params).await.map_err(ended)
 }
 
@@ -51,15 +53,15 @@ pub(super) async fn connect(
 ) -> Result<impl Stream<Item = Bytes> + use<>, Error> {
     let mut client = call.client()?;
     let process = find(&mut client, &call.message.process).await?;
-    let params = json!({"process": process.process});
+    let params = object! {"process": process.process};
     let started: ProcessStarted = client.ask("process.connect", params).await.map_err(ended)?;
     Ok(stream::events(client.client, &started))
 }
 
-pub(super) async fn list(call: Call<Value>) -> Result<Value, Error> {
+pub(super) async fn list(call: Call<IgnoredAny>) -> Result<Object<'static>, Error> {
     let found = all(&mut call.client()?).await?;
-    let shown: Vec<Value> = found.iter().map(selected::shown).collect();
-    Ok(json!({"processes": shown}))
+    let shown: Vec<_> = found.iter().map(selected::shown).collect();
+    Ok(object! {"processes": shown})
 }
 
 #[derive(Debug, Deserialize)]
@@ -69,7 +71,7 @@ pub(super) struct Signalling {
     signal: String,
 }
 
-pub(super) async fn send_signal(call: Call<Signalling>) -> Result<Value, Error> {
+pub(super) async fn send_signal(call: Call<Signalling>) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
     let signal = match call.message.signal.as_str() {
         "SIGNAL_SIGKILL" => "SIGKILL",
@@ -80,12 +82,12 @@ pub(super) async fn send_signal(call: Call<Signalling>) -> Result<Value, Error> 
         }
     };
     let process = find(&mut client, &call.message.process).await?;
-    let params = json!({"process": process.process, "signal": signal});
+    let params = object! {"process": process.process, "signal": signal};
     order(&mut client, "process.signal", params).await?;
     if signal == "SIGKILL" {
         until_gone(&mut client, process.process).await;
     }
-    Ok(json!({}))
+    Ok(object! {})
 }
 
 /// Waits until a killed process is gone: clients look for it after the answer.
@@ -105,12 +107,12 @@ pub(super) struct Updating {
 }
 
 /// Gives a terminal another size.
-pub(super) async fn update(call: Call<Updating>) -> Result<Value, Error> {
+pub(super) async fn update(call: Call<Updating>) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
     let process = find(&mut client, &call.message.process).await?;
     if let Some(terminal) = &call.message.pty {
-        let params = json!({"process": process.process, "terminal": terminal.params()});
+        let params = object! {"process": process.process, "terminal": terminal.params()};
         order(&mut client, "process.resize", params).await?;
     }
-    Ok(json!({}))
+    Ok(object! {})
 }

@@ -1,7 +1,8 @@
 //! Processes as clients name them: by pid or tag.
 
+use record::json::Object;
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use serve::protocol::{ProcessInfo, ProcessList};
 
 use crate::e2b::connect::{Code, Error};
@@ -21,7 +22,7 @@ pub(super) struct Selector {
 /// # Errors
 /// See [`Client::ask`].
 pub(super) async fn all(client: &mut SandboxClient) -> Result<Vec<ProcessInfo>, Error> {
-    let listed: ProcessList = client.ask("process.list", json!({})).await?;
+    let listed: ProcessList = client.ask("process.list", object! {}).await?;
     Ok(listed.processes)
 }
 
@@ -50,7 +51,7 @@ pub(super) async fn find(
 }
 
 /// A process as a client sees it.
-pub(super) fn shown(process: &ProcessInfo) -> Value {
+pub(super) fn shown(process: &ProcessInfo) -> Object<'static> {
     let text = |raw: &record::bytes::RawText| String::from_utf8_lossy(raw.as_bytes()).into_owned();
     let mut words = process.argv.iter().map(text);
     let envs: std::collections::BTreeMap<_, _> = process
@@ -58,15 +59,14 @@ pub(super) fn shown(process: &ProcessInfo) -> Value {
         .iter()
         .map(|(name, value)| (name, text(value)))
         .collect();
-    let mut shown = json!({
-        "config": {"cmd": words.next().unwrap_or_default(), "args": Vec::from_iter(words), "envs": envs},
-        "pid": process.pid,
-    });
+    let cmd = words.next().unwrap_or_default();
+    let mut config = object! {"cmd": cmd, "args": Vec::from_iter(words), "envs": envs};
     if let Some(cwd) = &process.cwd {
-        shown["config"]["cwd"] = cwd.to_string_lossy().into();
+        config.set("cwd", &cwd.to_string_lossy());
     }
+    let mut shown = object! {"config": config, "pid": process.pid};
     if let Some(tag) = &process.tag {
-        shown["tag"] = tag.as_str().into();
+        shown.set("tag", tag);
     }
     shown
 }

@@ -1,18 +1,24 @@
 //! Starting programs.
 
-use std::collections::BTreeMap;
-
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use futures_util::Stream;
+use record::json::{List, Object, Pairs};
+use record::object;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use serve::protocol::ProcessStarted;
 
 use super::stream;
 use crate::e2b::HOME;
 use crate::e2b::connect::{self, Error};
 use crate::e2b::envd::call::Call;
+
+record::bounds! {
+    /// The arguments of a program.
+    MostArgs = "args", 1 << 16;
+    /// The variables of a program.
+    MostVariables = "envs", 4096;
+}
 
 #[derive(Debug, Deserialize)]
 pub(in crate::e2b::envd) struct Start {
@@ -30,9 +36,9 @@ pub(in crate::e2b::envd) struct Start {
 struct Config {
     cmd: String,
     #[serde(default)]
-    args: Vec<String>,
+    args: List<String, MostArgs>,
     #[serde(default)]
-    envs: BTreeMap<String, String>,
+    envs: Pairs<String, MostVariables>,
     #[serde(default)]
     cwd: Option<String>,
 }
@@ -52,12 +58,12 @@ struct Size {
 }
 
 impl Terminal {
-    pub(super) fn params(&self) -> Value {
+    pub(super) fn params(&self) -> Object<'static> {
         let (columns, rows) = self
             .size
             .as_ref()
             .map_or((80, 24), |size| (size.cols, size.rows));
-        json!({"columns": columns, "rows": rows})
+        object! {"columns": columns, "rows": rows}
     }
 }
 
@@ -72,27 +78,27 @@ impl Start {
     }
 
     /// The parameters of `process.start`, with a directory as programs name it.
-    fn params(&self, headers: &HeaderMap, cwd: Option<&str>) -> Result<Value, Error> {
+    fn params(&self, headers: &HeaderMap, cwd: Option<&str>) -> Result<Object<'static>, Error> {
         let argv: Vec<_> = std::iter::once(&self.process.cmd)
-            .chain(&self.process.args)
+            .chain(self.process.args.iter())
             .collect();
-        let mut params = json!({
+        let mut params = object! {
             "argv": argv,
-            "env": self.process.envs,
+            "env": *self.process.envs,
             "input": self.stdin.unwrap_or(true),
             "events": true,
-        });
+        };
         if let Some(cwd) = cwd {
-            params["cwd"] = cwd.into();
+            params.set("cwd", cwd);
         }
         if let Some(terminal) = &self.pty {
-            params["terminal"] = terminal.params();
+            params.set("terminal", &terminal.params());
         }
         if let Some(tag) = &self.tag {
-            params["tag"] = tag.as_str().into();
+            params.set("tag", tag);
         }
         if let Some(wall) = connect::timeout(headers)? {
-            params["wall"] = format!("{}ms", wall.as_millis()).into();
+            params.set("wall", &format!("{}ms", wall.as_millis()));
         }
         Ok(params)
     }
@@ -111,6 +117,8 @@ pub(in crate::e2b::envd) async fn start(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -127,11 +135,13 @@ mod tests {
             "input": false, "events": true, "tag": "t", "wall": "60000ms",
         });
         assert_eq!(asked.directory().as_deref(), Some("/home/user/d"));
-        assert_eq!(asked.params(&headers, Some("/workspace/d")), Ok(expected));
+        let params = asked.params(&headers, Some("/workspace/d")).unwrap();
+        assert_eq!(serde_json::to_value(params).unwrap(), expected);
         let terminal = start(json!({
             "process": {"cmd": "sh"}, "pty": {"size": {"cols": 100, "rows": 30}},
         }));
         let params = terminal.params(&HeaderMap::new(), None).unwrap();
+        let params = serde_json::to_value(params).unwrap();
         assert_eq!(params["terminal"], json!({"columns": 100, "rows": 30}));
         assert_eq!(params["input"], true);
         assert_eq!(terminal.directory(), None);

@@ -7,7 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::Stream;
 use futures_util::stream::{StreamExt as _, once, unfold};
-use serde_json::{Value, json};
+use record::json::Object;
+use record::object;
 use serve::protocol::{ProcessEvent, ProcessStarted};
 
 use crate::client::{Client, Said};
@@ -22,11 +23,11 @@ pub(super) fn events(
     client: Client,
     started: &ProcessStarted,
 ) -> impl Stream<Item = Bytes> + use<> {
-    let start = message(&json!({"start": {"pid": started.pid}}));
+    let start = message(&object! {"start": object! {"pid": started.pid}});
     let rest = unfold(Some(client), |client| async {
         let mut client = client?;
         let said = match tokio::time::timeout(QUIET, client.next()).await {
-            Err(_) => return Some((message(&json!({"keepalive": {}})), Some(client))),
+            Err(_) => return Some((message(&object! {"keepalive": object! {}}), Some(client))),
             Ok(said) => said,
         };
         match said {
@@ -45,12 +46,12 @@ pub(super) fn events(
     once(async { start }).chain(rest)
 }
 
-fn message(event: &Value) -> Bytes {
-    connect::message(&json!({"event": event}))
+fn message(event: &Object<'_>) -> Bytes {
+    connect::message(&object! {"event": event})
 }
 
 /// An event as envd has it.
-fn shown(event: ProcessEvent) -> Value {
+fn shown(event: ProcessEvent) -> Object<'static> {
     match event {
         ProcessEvent::ProcessOutput {
             stream,
@@ -60,7 +61,8 @@ fn shown(event: ProcessEvent) -> Value {
         } => {
             let data = base64.unwrap_or_else(|| STANDARD.encode(text));
             let name = if stream == "terminal" { "pty" } else { &stream };
-            json!({"data": {name: data}})
+            let data = Object::default().with(name, &data);
+            object! {"data": data}
         }
         ProcessEvent::ProcessEnded {
             exit_code,
@@ -73,27 +75,29 @@ fn shown(event: ProcessEvent) -> Value {
                 (None, Some(signal)) => format!("signal: {signal}"),
                 (None, None) => "its end was not seen".to_owned(),
             };
-            let mut end = json!({
+            let mut end = object! {
                 "exitCode": exit_code.unwrap_or(-1),
                 "exited": exit_code.is_some(),
                 "status": status,
-            });
+            };
             if let Some(why) = why {
-                end["error"] = why.into();
+                end.set("error", &why);
             } else if exit_code != Some(0) {
-                end["error"] = end["status"].clone();
+                end.set("error", &status);
             }
-            json!({"end": end})
+            object! {"end": end}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn of(event: Value) -> Value {
-        shown(serde_json::from_value(event).unwrap())
+        serde_json::to_value(shown(serde_json::from_value(event).unwrap())).unwrap()
     }
 
     #[test]
