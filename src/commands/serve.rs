@@ -88,6 +88,7 @@ pub(super) fn serve(
     let drain = settings.drain;
     // Each supervisor's memory is a copy of this one's.
     cell::secrets::hide(&usual.network)?;
+    allow_many_descriptors();
     // Before anything is opened that a supervisor need not have.
     let spawner = Spawner::fork(Base {
         spec: server.options.spec.clone(),
@@ -133,7 +134,6 @@ pub(super) fn serve(
         (Protocol::Own, true) => Some(standard_streams()?),
         (Protocol::Mcp, _) => Some(mcp::between(mcp::about(&usual)?, standard_streams()?)?),
     };
-    allow_many_descriptors();
     let uid = Uid::effective().as_raw();
     // Without it there are no checkpoints; calls for one say so.
     let store = Store::create(&std::env::temp_dir()).ok();
@@ -336,7 +336,8 @@ fn standard_streams() -> Result<(OwnedFd, OwnedFd)> {
     Ok((copy(input)?, copy(output)?))
 }
 
-/// Each client and each cell has one.
+/// Each client and each cell has one. Supervisors and inits need the limit, too: the kernel refuses
+/// to pass descriptors while all processes of the user together have more in flight than that.
 fn allow_many_descriptors() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, write};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
@@ -131,8 +131,8 @@ impl Server {
         Self::start_by(command, "host", options)
     }
 
-    /// A server of a user who may have so many inotify instances and queued signals: in a user
-    /// namespace in which it is not root.
+    /// A server of a user who may have so many inotify instances and queued signals, and 300
+    /// descriptors unless it asks for more: in a user namespace in which it is not root.
     pub(crate) fn start_with_user_limits(instances: u64, signals: u64, options: &[&str]) -> Self {
         let (uid, gid) = (Uid::effective(), Gid::effective());
         let settings = [
@@ -154,6 +154,8 @@ impl Server {
                     write(&file, content.as_bytes())?;
                 }
                 setrlimit(Resource::RLIMIT_SIGPENDING, signals, signals)?;
+                let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+                setrlimit(Resource::RLIMIT_NOFILE, hard.min(300), hard)?;
                 Ok(())
             });
         }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Server};
+use crate::harness::{Client, Server, descendants};
 
 /// What the user has, in tests.
 const INSTANCES: u64 = 16;
@@ -74,4 +74,29 @@ fn cells_that_take_all_they_get_leave_the_server_its_watches() {
         let watched = watch(&mut client, "honest");
         assert!(watched["result"]["watch"].is_u64(), "{watched}");
     }
+}
+
+/// The kernel compares the descriptors in flight of all processes of the user with this limit of
+/// the one that passes some: a program in a cell, whose limit is lower, stops no other cell.
+#[test]
+fn processes_outside_of_programs_may_have_many_descriptors_in_flight() {
+    let server = start(&[]);
+    let mut client = server.connect();
+    client.create("a");
+    client.run_in("a", "1");
+    let all: Vec<(u64, u64)> = (descendants(server.child.id()).into_iter())
+        .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/limits")).ok())
+        .filter_map(|limits| {
+            let line = limits
+                .lines()
+                .find(|line| line.starts_with("Max open files"))?;
+            let mut numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
+            Some((numbers.next()?, numbers.next()?))
+        })
+        .collect();
+    let (programs, others): (Vec<_>, Vec<_>) = all.iter().partition(|(soft, _)| *soft == 256);
+    assert_eq!(programs.len(), 1, "{all:?}");
+    // The spawner, a supervisor and an init.
+    assert!(others.len() >= 3, "{all:?}");
+    assert!(others.iter().all(|(soft, hard)| soft == hard), "{all:?}");
 }

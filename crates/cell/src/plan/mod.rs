@@ -241,7 +241,7 @@ impl Plan {
             rlimits: rlimits::plan(&spec.limits, &spec.user_limits),
             fallback: Fallback::of(&spec.limits),
             limits: spec.limits.clone(),
-            userns_limits: (!spec.without.contains(&Layer::UsernsLimit)).then(|| UsernsLimits {
+            userns_limits: (!spec.without.contains(&Layer::UsernsLimit)).then_some(UsernsLimits {
                 inotify_instances: spec.user_limits.inotify_instances,
                 inotify_watches: spec.user_limits.inotify_watches,
             }),
