@@ -4,6 +4,7 @@
 mod bombs;
 mod builds;
 mod calls;
+mod chosen;
 mod defaults;
 mod image;
 mod imports;
