@@ -164,7 +164,7 @@ fn repeats_nothing_on(rootfs: &str, modules: &str) {
     let mut client = server.connect();
     let params = json!({"request": request, "context": "c", "branches": true});
     client.ask("context.create", params);
-    begin(&mut client, "c", "cold");
+    begin(&mut client, "c", "ready");
     carry(&mut client, "c");
 }
 

@@ -136,6 +136,11 @@ fn a_base_has_no_state_of_the_kernels_generator() {
     let mut a = all.fork();
     let at: u64 = a.eval("old[1]").parse().unwrap();
     let span = sys::memory::Span::new(at, at + 8192);
-    assert!(!base.watched().iter().any(|one| one.overlap(span).len() > 0));
+    assert!(
+        !base
+            .watched()
+            .iter()
+            .any(|one| !one.overlap(span).is_empty())
+    );
     assert_eq!(base.count_shared(a.pid, span).unwrap(), 0);
 }
