@@ -347,11 +347,11 @@ impl Hub {
         if replays {
             session.push(None, Work::Remember);
         }
-        if replays || matches!(start, Start::Ready | Start::Forked) {
-            if let Some(what) = request.file_order() {
-                let id = session.next_file();
-                session.push(None, Work::File { id, what });
-            }
+        if (replays || matches!(start, Start::Ready | Start::Forked))
+            && let Some(what) = request.file_order()
+        {
+            let id = session.next_file();
+            session.push(None, Work::File { id, what });
         }
         let work = match what {
             What::Run { events } => {

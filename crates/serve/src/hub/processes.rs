@@ -19,6 +19,7 @@ mod start;
 use super::client::{Caller, json_of};
 use super::session::{Doing, Phase, Session, Work};
 use super::{Action, ClientId, Hub, LinkId};
+use crate::Share;
 use crate::protocol::{
     CallId, Code, ContextName, Done, Failure, ProcessEvent, ProcessInfo, ProcessInput, ProcessList,
     ProcessName, ProcessResize, ProcessSignal, ProcessStarted,
@@ -68,6 +69,8 @@ struct Process {
     began: Instant,
     /// Bytes of arguments and variables.
     bytes: usize,
+    /// The same as its party's share, as long as they are kept.
+    _share: Share,
     /// Calls whose clients get its output, one of each client.
     listeners: Vec<(ClientId, CallId)>,
     /// The client with which it ends.

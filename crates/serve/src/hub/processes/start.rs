@@ -40,6 +40,8 @@ impl Hub {
         self.refuse_while_draining()?;
         let link = self.find_used(caller, &params.context)?;
         let now = self.now;
+        let mut share = self.share_of(caller.client);
+        share.try_set(bytes)?;
         let Some(session) = self.sessions.get_mut(&link) else {
             return Err(Failure::new(Code::Lost, "the context's cell is gone"));
         };
@@ -71,6 +73,7 @@ impl Hub {
             has_terminal: params.terminal.is_some(),
             began: now,
             bytes,
+            _share: share,
             listeners: match params.events {
                 true => vec![(caller.client, caller.id.clone())],
                 false => Vec::new(),
