@@ -12,7 +12,7 @@ const BODY: usize = 4 << 20;
 /// line of the hub, as read there and as order, each in a buffer that grows.
 const MOST: u64 = 64 << 10;
 /// The same for a result of 5 MB, whose record, line and answer exist at once.
-const MOST_WITH_RESULT: u64 = 80 << 10;
+const MOST_WITH_RESULT: u64 = 112 << 10;
 /// Entries that take many times their text, and what separates them.
 const OBJECTS: &str = r#"{"":0}"#;
 const TEXTS: &str = r#""""#;
