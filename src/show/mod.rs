@@ -18,6 +18,9 @@ use record::order::{self, What};
 use record::words::{bytes, milliseconds};
 use record::{FileChange, Outcome, Record, SCHEMA};
 use result::result;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 pub use html::render as render_html;
 pub use page::Style;
@@ -52,11 +55,12 @@ pub fn read(path: &Path) -> Result<Record> {
         false => File::open(path).and_then(|mut file| file.read_to_end(&mut text)),
     };
     read.map_err(|error| SetupError::io(Step::Spec, "read", &error).on(path.display()))?;
-    let value: serde_json::Value = record::json::from_slice(&text)
-        .map_err(|error| fail(format!("it is not JSON: {error}")))?;
-    match value.get("schema").and_then(serde_json::Value::as_str) {
-        // From the text: the value's numbers have lost digits.
-        Some(SCHEMA) => record::json::from_slice(&text)
+    let text = String::from_utf8(text).map_err(|error| fail(format!("it is not JSON: {error}")))?;
+    match schema(&text)
+        .map_err(|error| fail(format!("it is not JSON: {error}")))?
+        .as_deref()
+    {
+        Some(SCHEMA) => serde_json::from_str(&text)
             .map_err(|error| fail(format!("it is not a complete record: {error}"))),
         Some(other) if other.starts_with("cellblock.record.") => Err(fail(format!(
             "it has the format {other:?}, and this is for {SCHEMA:?}"
@@ -64,6 +68,21 @@ pub fn read(path: &Path) -> Result<Record> {
         .hint("use the version of cellblock that wrote it, or a newer one")),
         _ => Err(fail("it is JSON, but no record of cellblock's".to_owned())),
     }
+}
+
+/// The name of the format that a record begins with, if the text is one. What else is in it may take
+/// many times its text when it is parsed.
+fn schema(text: &str) -> serde_json::Result<Option<String>> {
+    #[derive(Deserialize)]
+    struct Record<'a> {
+        #[serde(borrow, default)]
+        schema: Option<&'a RawValue>,
+    }
+    if !text.trim_start().starts_with('{') {
+        return serde_json::from_str(text).map(|IgnoredAny| None);
+    }
+    let Record { schema } = serde_json::from_str(text)?;
+    Ok(schema.and_then(|name| serde_json::from_str(name.get()).ok()))
 }
 
 /// What a run at a terminal shows: what the code printed and produced, then one

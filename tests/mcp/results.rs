@@ -236,3 +236,36 @@ fn names_from_a_cell_lead_nowhere_else() {
     let read = client.ask("resources/read", json!({"uri": odd}));
     assert_eq!(read["contents"][0]["text"], "odd", "{read}");
 }
+
+/// The most memory that the server had, in KiB, since proc(5)'s clear_refs was written.
+fn peak(client: &Client) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", client.child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let peak = line.unwrap().split_whitespace().nth(1);
+    peak.unwrap().parse().unwrap()
+}
+
+/// What is small as text may take a hundred times as much when it is parsed.
+#[test]
+fn messages_take_some_copies_of_their_text() {
+    let mut client = Client::start(&[]);
+    client.ask("tools/list", json!({}));
+    let bomb = format!("[{}]", vec![r#"{"":0}"#; 1 << 20].join(","));
+    for form in [
+        r#""params":?"#,
+        r#""params":{"_meta":{"x":?}}"#,
+        r#""params":{"name":"run_code","arguments":{"x":?}}"#,
+        r#""params":{"name":"run_code","arguments":{"code":"1","files":?}}"#,
+        r#""params":{"name":"read_file","arguments":?}"#,
+    ] {
+        std::fs::write(format!("/proc/{}/clear_refs", client.child.id()), "5").unwrap();
+        let params = form.replacen('?', &bomb, 1);
+        client.write(&format!(
+            r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call",{params}}}"#,
+            form.len()
+        ));
+        client.answer(form.len() as i64);
+        let peak = peak(&client);
+        assert!(peak < 80 << 10, "{form}: {peak} KiB");
+    }
+}

@@ -2,6 +2,7 @@
 #![expect(
     clippy::disallowed_types,
     clippy::disallowed_macros,
+    clippy::disallowed_methods,
     reason = "the document is of the program itself, and made by a test"
 )]
 

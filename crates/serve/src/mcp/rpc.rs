@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use record::json::{Object, text_of};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -92,17 +93,17 @@ fn present<'de, D: serde::Deserializer<'de>>(id: D) -> Result<Option<&'de RawVal
 /// The fault, with the id of the request if it has one.
 pub(super) fn parse(line: &[u8]) -> Result<Message<'_>, (Option<CallId>, Fault)> {
     let without_id = |code, message: String| (None, Fault::new(code, message));
-    let envelope: Envelope<'_> = record::json::from_slice(line).map_err(|error| {
-        let is_list = line.trim_ascii_start().starts_with(b"[");
-        match error.classify() {
-            Category::Data if is_list => {
-                let message = "batches are not part of MCP: send one message per line";
-                without_id(INVALID_REQUEST, message.to_owned())
-            }
-            Category::Data => without_id(INVALID_REQUEST, words(&error)),
-            _ => without_id(PARSE_ERROR, words(&error)),
-        }
-    })?;
+    let unreadable = |error: serde_json::Error| match error.classify() {
+        Category::Data => without_id(INVALID_REQUEST, words(&error)),
+        _ => without_id(PARSE_ERROR, words(&error)),
+    };
+    // A list would be read as the fields of an envelope.
+    if line.trim_ascii_start().starts_with(b"[") {
+        let IgnoredAny = record::json::from_slice(line).map_err(unreadable)?;
+        let message = "batches are not part of MCP: send one message per line";
+        return Err(without_id(INVALID_REQUEST, message.to_owned()));
+    }
+    let envelope: Envelope<'_> = record::json::from_slice(line).map_err(unreadable)?;
     let id = match envelope.id {
         None => None,
         Some(id) => Some(read_id(id).ok_or_else(|| {
@@ -226,6 +227,8 @@ mod tests {
             (r#"[{}"#, None, PARSE_ERROR),
             ("{", None, PARSE_ERROR),
             ("[]", None, INVALID_REQUEST),
+            (r#"["2.0", 1, "ping", {}]"#, None, INVALID_REQUEST),
+            (r#"[{}, {}, {}, {}, {}]"#, None, INVALID_REQUEST),
             ("1", None, INVALID_REQUEST),
             (
                 r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,

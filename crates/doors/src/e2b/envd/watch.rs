@@ -129,24 +129,32 @@ impl Watch {
     /// The next changes. Nothing is lost if this future is dropped before it is ready.
     async fn next(&mut self) -> Result<Vec<FilesystemEvent>, Failure> {
         #[derive(Deserialize)]
-        #[serde(tag = "event", rename_all = "snake_case")]
-        enum Event {
-            FilesChanged { changes: Vec<Change> },
-            WatchEnded { why: String },
+        struct Event<'a> {
+            event: &'a str,
+            #[serde(default)]
+            changes: Vec<Change>,
+            #[serde(default)]
+            why: String,
         }
         loop {
             let Said::Event(event) = self.client.next().await? else {
                 continue;
             };
-            match serde_json::from_str(event.get()) {
-                Ok(Event::FilesChanged { changes }) => {
+            let Ok(Event {
+                event,
+                changes,
+                why,
+            }) = serde_json::from_str(event.get())
+            else {
+                continue;
+            };
+            match event {
+                "files_changed" => {
                     let own = changes.iter().filter_map(|change| self.event(change));
                     return Ok(own.collect());
                 }
-                Ok(Event::WatchEnded { why }) => {
-                    return Err(Failure::new(serve::protocol::Code::Lost, why));
-                }
-                Err(_) => {}
+                "watch_ended" => return Err(Failure::new(serve::protocol::Code::Lost, why)),
+                _ => {}
             }
         }
     }

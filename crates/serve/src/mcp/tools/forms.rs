@@ -1,9 +1,5 @@
 //! The forms of the tools' arguments and answers, as JSON Schemas.
-#![expect(
-    clippy::disallowed_types,
-    clippy::disallowed_macros,
-    reason = "schemas are of the program itself"
-)]
+#![expect(clippy::disallowed_types, reason = "schemas are of the program itself")]
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
