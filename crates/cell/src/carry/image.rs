@@ -45,7 +45,7 @@ pub(super) struct Rest {
     pub(super) extended: String,
     /// Signals that are blocked.
     pub(super) blocked: u64,
-    #[serde(with = "maps")]
+    #[serde(with = "super::stored")]
     pub(super) mappings: Vec<Mapping>,
     /// The end of the heap.
     pub(super) heap_end: u64,

@@ -1,14 +1,13 @@
 //! The mappings of a process (proc_pid_maps(5), proc_pid_smaps(5)).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
 use record::bytes::RawText;
@@ -109,7 +108,10 @@ impl<N: Clone> Mapping<N> {
     }
 
     /// The same with its name in another form.
-    fn rename<M, E>(&self, name: impl FnOnce(&N) -> Result<M, E>) -> Result<Mapping<M>, E> {
+    pub(super) fn rename<M, E>(
+        &self,
+        name: impl FnOnce(&N) -> Result<M, E>,
+    ) -> Result<Mapping<M>, E> {
         Ok(Mapping {
             start: self.start,
             end: self.end,
@@ -132,36 +134,6 @@ impl<N: Clone> Mapping<N> {
             },
         })
     }
-}
-
-/// Mappings as an image has them: each name once.
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    names: Vec<RawText>,
-    list: Vec<Mapping<usize>>,
-}
-
-pub(super) fn serialize<S: Serializer>(mappings: &[Mapping], to: S) -> Result<S::Ok, S::Error> {
-    let (mut names, mut places) = (Vec::new(), HashMap::new());
-    let mut place = |name: &Name| {
-        Ok(*places.entry(Arc::clone(name)).or_insert_with(|| {
-            names.push(RawText::clone(name));
-            names.len() - 1
-        }))
-    };
-    let list = mappings.iter().map(|one| one.rename(&mut place));
-    let list = list.collect::<Result<_, S::Error>>()?;
-    Stored { names, list }.serialize(to)
-}
-
-pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<Mapping>, D::Error> {
-    let stored = Stored::deserialize(from)?;
-    let names: Vec<Name> = stored.names.into_iter().map(Arc::new).collect();
-    let name = |place: &usize| {
-        let found = names.get(*place).cloned();
-        found.ok_or_else(|| D::Error::custom("a mapping without its name"))
-    };
-    stored.list.iter().map(|one| one.rename(name)).collect()
 }
 
 /// The names of a process's mappings.

@@ -48,6 +48,7 @@ mod put;
 mod refusal;
 mod signals;
 mod status;
+mod stored;
 mod take;
 
 pub use base::Base;
