@@ -258,6 +258,7 @@ impl Bench {
         let request = Request {
             execution,
             follows_interrupt,
+            is_restored: false,
             work: Work::Execute(Code {
                 code,
                 name: &format!("main.{}", self.driver.extensions[0]),

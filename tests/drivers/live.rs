@@ -148,6 +148,7 @@ impl<'a> Live<'a> {
         let request = Request {
             execution: self.execution,
             follows_interrupt: std::mem::take(&mut self.is_interrupted),
+            is_restored: false,
             work: Work::Describe,
         };
         self.send(&request.encode().unwrap());

@@ -351,6 +351,7 @@ fn a_request_that_is_too_long_says_so() {
     let request = Request {
         execution: 1,
         follows_interrupt: false,
+        is_restored: false,
         work: Work::Execute(Code {
             code: &code,
             name: "a",
