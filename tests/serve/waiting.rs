@@ -152,3 +152,20 @@ fn programs_wait_while_the_answers_of_their_party_are_not_read() {
     assert!(peak < OF_ITS_OWN + WAITING, "{peak} MiB");
     until("all is read", || unread(&operator.status()) < MIB as u64);
 }
+
+#[test]
+fn text_that_cannot_be_read_is_a_wrong_parameter() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.create("a");
+    let wrong = json!({"base64": "?"});
+    let run = client.call("context.run", json!({"context": "a", "code": wrong}));
+    let write = json!({"context": "a", "path": "f", "content": wrong});
+    let write = client.call("file.write", write);
+    for (field, answer) in [("code", run), ("content", write)] {
+        assert_eq!(answer["error"]["code"], "bad_params", "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains(field), "{answer}");
+    }
+    assert_eq!(client.run_in("a", "print(1)")["record"]["stdout"], "1\n");
+}

@@ -22,7 +22,7 @@ use record::{Record, Start};
 
 /// How long the front end may take no report once the cell is gone.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The most characters of an error's words.
+/// The most bytes of an error's words.
 const LONGEST_WORDS: usize = 2000;
 /// The name of code that has none.
 const UNNAMED: &str = "main";
@@ -219,9 +219,9 @@ impl<'s> Supervisor<'s> {
         // What a client sent can be part of it.
         for text in [Some(&mut error.message), error.operand.as_mut()] {
             if let Some(text) = text
-                && let Some((end, _)) = text.char_indices().nth(LONGEST_WORDS)
+                && let Some((head, gap, tail)) = record::words::ends(text, LONGEST_WORDS)
             {
-                text.truncate(end);
+                *text = format!("{head}[… {gap} left out …]{tail}");
             }
         }
         self.mailbox.report(&Report::Failed {

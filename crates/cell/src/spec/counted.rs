@@ -2,10 +2,9 @@
 //! of some megabytes can have millions, each of which takes many times its text.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use record::json::{Bound, List, Pairs};
+use serde::de::{Deserialize, Deserializer};
 
 /// The most arguments.
 pub const MOST_ARGUMENTS: usize = 1 << 16;
@@ -16,142 +15,79 @@ pub const LARGEST_ENVIRONMENT: usize = 2 << 20;
 /// The most files.
 pub const MOST_FILES: usize = 1 << 16;
 
-/// What entries are read into.
-pub trait Counted<'de>: Sized {
-    /// Reads at most `most` entries of `field`.
+/// A form that a list or a table with a bound is read into.
+pub trait Counted<'de, B>: Sized {
+    /// Reads at most as many entries as the bound allows.
     ///
     /// # Errors
     /// It has more, or is not of this form.
-    fn read<D: Deserializer<'de>>(
-        field: &'static str,
-        most: usize,
-        deserializer: D,
-    ) -> Result<Self, D::Error>;
+    fn read<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error>;
 }
 
-struct Entries<C> {
-    field: &'static str,
-    most: usize,
-    of: PhantomData<C>,
-}
-
-impl<C> Entries<C> {
-    fn of(field: &'static str, most: usize) -> Self {
-        let of = PhantomData;
-        Self { field, most, of }
-    }
-
-    fn count<E: Error>(&self, before: usize) -> Result<(), E> {
-        let Self { field, most, .. } = self;
-        match before < *most {
-            true => Ok(()),
-            false => Err(E::custom(format!(
-                "{field}: has more than {most} entries, which is the most"
-            ))),
-        }
+impl<'de, T: Deserialize<'de>, B: Bound> Counted<'de, B> for Vec<T> {
+    fn read<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        List::<T, B>::deserialize(from).map(List::into_inner)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<Vec<T>> {
-    type Value = Vec<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of at most {} entries", self.most)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Vec<T>, A::Error> {
-        let mut all = Vec::new();
-        while let Some(entry) = entries.next_element()? {
-            self.count(all.len())?;
-            all.push(entry);
-        }
-        Ok(all)
+impl<'de, T: Deserialize<'de>, B: Bound> Counted<'de, B> for Option<Vec<T>> {
+    fn read<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let list = Option::<List<T, B>>::deserialize(from)?;
+        Ok(list.map(List::into_inner))
     }
 }
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<BTreeMap<String, T>> {
-    type Value = BTreeMap<String, T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a table of at most {} entries", self.most)
+impl<'de, T: Deserialize<'de>, B: Bound> Counted<'de, B> for BTreeMap<String, T> {
+    fn read<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Pairs::<T, B>::deserialize(from).map(Pairs::into_inner)
     }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut all = BTreeMap::new();
-        while let Some((name, value)) = entries.next_entry()? {
-            self.count(all.len())?;
-            all.insert(name, value);
-        }
-        Ok(all)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<Option<Vec<T>>> {
-    type Value = Option<Vec<T>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of at most {} entries, or null", self.most)
-    }
-
-    fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        Vec::read(self.field, self.most, deserializer).map(Some)
-    }
-}
-
-macro_rules! counted {
-    ($($form:ty, $method:ident;)+) => {
-        $(impl<'de, T: Deserialize<'de>> Counted<'de> for $form {
-            fn read<D: Deserializer<'de>>(
-                field: &'static str,
-                most: usize,
-                deserializer: D,
-            ) -> Result<Self, D::Error> {
-                deserializer.$method(Entries::<Self>::of(field, most))
-            }
-        })+
-    };
-}
-
-counted! {
-    Vec<T>, deserialize_seq;
-    Option<Vec<T>>, deserialize_option;
-    BTreeMap<String, T>, deserialize_map;
 }
 
 /// Functions for serde's `deserialize_with`, one for each field.
 macro_rules! fields {
-    ($($(#[$doc:meta])+ $name:ident <= $most:expr;)+) => {
+    ($($(#[$doc:meta])+ $name:ident: $bound:ident;)+) => {
         $($(#[$doc])+
         ///
         /// # Errors
         /// It has more entries.
-        pub fn $name<'de, C: Counted<'de>, D: Deserializer<'de>>(from: D) -> Result<C, D::Error> {
-            C::read(stringify!($name), $most, from)
+        pub fn $name<'de, C: Counted<'de, $bound>, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<C, D::Error> {
+            C::read(from)
         })+
     };
 }
 
+record::bounds! {
+    /// The arguments of code.
+    MostArgs = "args", MOST_ARGUMENTS;
+    /// A program and its arguments.
+    MostArgv = "argv", MOST_ARGUMENTS;
+    /// The variables of the environment.
+    MostEnv = "env", MOST_VARIABLES;
+    /// The rules of `network.allow`.
+    MostAllow = "allow", super::network::MOST_RULES;
+    /// The rules of `network.deny`.
+    MostDeny = "deny", super::network::MOST_RULES;
+    /// The rules of `network.secret_headers`.
+    MostSecretHeaders = "secret_headers", super::network::MOST_RULES;
+    /// The files of a request.
+    MostFiles = "files", MOST_FILES;
+}
+
 fields! {
     /// Reads the field `args`.
-    args <= MOST_ARGUMENTS;
+    args: MostArgs;
     /// Reads the field `argv`.
-    argv <= MOST_ARGUMENTS;
+    argv: MostArgv;
     /// Reads the field `env`.
-    env <= MOST_VARIABLES;
+    env: MostEnv;
     /// Reads the field `allow` of `network`.
-    allow <= super::network::MOST_RULES;
+    allow: MostAllow;
     /// Reads the field `deny` of `network`.
-    deny <= super::network::MOST_RULES;
+    deny: MostDeny;
     /// Reads the field `secret_headers` of `network`.
-    secret_headers <= super::network::MOST_RULES;
+    secret_headers: MostSecretHeaders;
 }
 
 /// Files of a request.
@@ -160,6 +96,6 @@ pub struct Files(pub Vec<super::RemoteFile>);
 
 impl<'de> Deserialize<'de> for Files {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Vec::read("files", MOST_FILES, deserializer).map(Self)
+        List::<_, MostFiles>::deserialize(deserializer).map(|list| Self(list.into_inner()))
     }
 }

@@ -38,6 +38,13 @@ impl Form for Files {
     const WANTED: &'static str = "a list of files";
 }
 
+/// Whether a supervisor refused what a client sent, since it could not be read.
+pub fn is_unreadable(error: &SetupError) -> bool {
+    const FIELDS: [&str; 3] = ["code", "content", "files"];
+    let operand = error.operand.as_deref();
+    error.step == Step::Spec && operand.is_some_and(|operand| FIELDS.contains(&operand))
+}
+
 impl<T: DeserializeOwned> Unread<T> {
     /// The value.
     ///

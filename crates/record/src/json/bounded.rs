@@ -25,7 +25,7 @@ macro_rules! bounds {
     ($($(#[$doc:meta])+ $name:ident = $field:literal, $most:expr;)+) => {$(
         $(#[$doc])+
         #[derive(Clone, Debug, PartialEq)]
-        pub(crate) enum $name {}
+        pub enum $name {}
 
         impl $crate::json::Bound for $name {
             const FIELD: &'static str = $field;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use cell::server::{Open, TemplateInUse};
-use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::requests::Request;
@@ -57,7 +56,7 @@ impl Pool {
     /// How its cells are opened.
     fn opening(&self) -> Option<Open> {
         let request = match &self.warm.language {
-            Some(language) => to_raw_value(&json!({"language": language})).ok()?,
+            Some(language) => to_raw_value(&record::object! {"language": language}).ok()?,
             None => RawValue::from_string(ANY_PROGRAM.to_owned()).ok()?,
         };
         Some(Open {

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::CallId;
 
 pub use cell::server::State;
+use cell::spec::unread::is_unreadable;
 use record::Template;
 
 /// A line from the server: an event or the answer to a call.
@@ -143,8 +144,12 @@ impl Failure {
 
     /// A supervisor's error, for a client that need not learn the host's paths.
     pub fn of(error: &SetupError) -> Self {
+        let code = match is_unreadable(error) {
+            true => Code::BadParams,
+            false => Code::Failed,
+        };
         let error = error.without_paths();
-        let failure = Self::new(Code::Failed, error.to_string());
+        let failure = Self::new(code, error.to_string());
         Self {
             hint: error.hint,
             step: Some(error.step),
