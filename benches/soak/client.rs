@@ -81,9 +81,20 @@ impl Client {
         result.map_err(|error| format!("{method}: {error}").into())
     }
 
-    /// Waits until nothing is going on, and the server's pools are full.
+    /// Waits until nothing is going on, no client has bytes waiting but those of this call, and the
+    /// server's pools are full.
     pub(crate) fn quiet(&mut self) -> Result<()> {
-        self.until(|status| status["cells"]["used"] == 0 && status["contexts"] == 0)
+        const OF_THIS_CALL: u64 = 4096;
+        let is_empty = |budget: &Value| {
+            budget["used"]
+                .as_u64()
+                .is_some_and(|used| used < OF_THIS_CALL)
+        };
+        self.until(|status| {
+            let budgets = [&status["waiting"], &status["unread"]];
+            let cells = &status["cells"]["used"];
+            *cells == 0 && status["contexts"] == 0 && budgets.into_iter().all(is_empty)
+        })
     }
 
     /// Waits until the server's pools are full.

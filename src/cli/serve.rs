@@ -82,7 +82,7 @@ pub struct Serve {
         help_heading = "Server"
     )]
     pub max_waiting: Bytes,
-    /// The same for each user and each token. All have room for one call of 16M in any case
+    /// The same for each user and each token. Both are at least what one call of 16M takes
     #[arg(
         long,
         value_name = "SIZE",

@@ -275,6 +275,12 @@ fn play(seed: u64) {
             http.request("DELETE", &format!("/v1/contexts/{names}{number}"), b"");
         }
     }
+    // No bytes of theirs are counted any more, but those of this call.
+    until("the end of all that waits", || {
+        let status = server.connect().status();
+        let used = |budget: &str| status[budget]["used"].as_u64().unwrap();
+        used("waiting") < 4096 && used("unread") < 4096
+    });
     // What stays is the server's spawner.
     until("the end of all cells", || {
         descendants(server.child.id()).len() <= 1

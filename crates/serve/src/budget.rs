@@ -10,7 +10,8 @@ use crate::protocol::{Code, Failure, LONGEST_LINE};
 use crate::{Party, Shares};
 
 /// What one call of the longest kind takes on its way through HTTP: the body, what is made of it,
-/// and the line that arrives. Each party has room for one, whatever the others do.
+/// and the line that arrives. Each party has room for one, whatever the others do, where the bytes
+/// are enough for all of them.
 pub const ONE_CALL: usize = 3 * LONGEST_LINE;
 
 /// The bytes that may wait, for all threads of the front end.
@@ -26,8 +27,8 @@ pub struct Share {
 }
 
 impl Budget {
-    /// `each` bytes for a party and `most` for all of at most `parties`; no party has less than
-    /// one call takes.
+    /// `each` bytes for a party and `most` for all of at most `parties`; neither is less than one
+    /// call takes.
     pub fn new(most: usize, each: usize, parties: usize) -> Self {
         Self::of(Shares::within(most, parties, each, ONE_CALL))
     }
@@ -127,12 +128,22 @@ mod tests {
     }
 
     #[test]
-    fn a_call_always_fits_a_party_that_has_nothing_else_waiting() {
-        let budget = Budget::new(1, 1, 3);
+    fn a_call_fits_each_party_where_there_are_bytes_for_all() {
+        let budget = Budget::new(3 * ONE_CALL, 1, 3);
         let mut shares: Vec<Share> = (0..3).map(|n| budget.share(Party::Door(n))).collect();
         for share in &mut shares {
             share.try_set(ONE_CALL).unwrap();
             assert!(share.try_set(ONE_CALL + 1).is_err());
         }
+        let budget = Budget::new(1, 1, 3);
+        let mut shares: Vec<Share> = (0..3).map(|n| budget.share(Party::Door(n))).collect();
+        let fitting = (shares.iter_mut()).map(|share| share.try_set(ONE_CALL / 3).is_ok());
+        assert_eq!(fitting.filter(|fits| *fits).count(), 3);
+        assert!(
+            shares
+                .iter_mut()
+                .all(|share| share.try_set(ONE_CALL).is_err())
+        );
+        assert_eq!(budget.all(), ONE_CALL / 3 * 3);
     }
 }

@@ -34,17 +34,18 @@ impl Shares {
     }
 
     /// Shares `most` so that no party has more than `most_each`, and each has at least `least` of
-    /// its own, even where that is more than `most` together.
+    /// its own where `most` is enough for that. Neither bound is less than `least`.
     pub fn within(most: usize, parties: usize, most_each: usize, least: usize) -> Self {
-        let parties = parties.max(1);
-        let each = (most / parties / 2).clamp(least, most_each.max(least));
+        let (parties, most) = (parties.max(1), most.max(least));
+        let most_each = most_each.max(least);
+        let each = (most / parties / 2).max(least).min(most / parties);
+        let each = each.min(most_each);
         Self {
-            // More parties than that cannot connect, and what one has beyond its most must not
-            // take from the parts of others.
+            // What one party has beyond its most must not take from the parts of others.
             most: usize::MAX,
             each,
             common: most.saturating_sub(each.saturating_mul(parties)),
-            most_each: most_each.max(least),
+            most_each,
             held: BTreeMap::new(),
         }
     }

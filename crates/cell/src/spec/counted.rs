@@ -60,19 +60,19 @@ macro_rules! fields {
 
 record::bounds! {
     /// The arguments of code.
-    MostArgs = "args", MOST_ARGUMENTS;
+    pub MostArgs = "args", MOST_ARGUMENTS;
     /// A program and its arguments.
-    MostArgv = "argv", MOST_ARGUMENTS;
+    pub MostArgv = "argv", MOST_ARGUMENTS;
     /// The variables of the environment.
-    MostEnv = "env", MOST_VARIABLES;
+    pub MostEnv = "env", MOST_VARIABLES;
     /// The rules of `network.allow`.
-    MostAllow = "allow", super::network::MOST_RULES;
+    pub MostAllow = "allow", super::network::MOST_RULES;
     /// The rules of `network.deny`.
-    MostDeny = "deny", super::network::MOST_RULES;
+    pub MostDeny = "deny", super::network::MOST_RULES;
     /// The rules of `network.secret_headers`.
-    MostSecretHeaders = "secret_headers", super::network::MOST_RULES;
+    pub MostSecretHeaders = "secret_headers", super::network::MOST_RULES;
     /// The files of a request.
-    MostFiles = "files", MOST_FILES;
+    pub MostFiles = "files", MOST_FILES;
 }
 
 fields! {

@@ -22,10 +22,10 @@ pub trait Bound {
 /// Declares [`Bound`]s: `Cells = "cells", 1000;`.
 #[macro_export]
 macro_rules! bounds {
-    ($($(#[$doc:meta])+ $name:ident = $field:literal, $most:expr;)+) => {$(
+    ($($(#[$doc:meta])+ $vis:vis $name:ident = $field:literal, $most:expr;)+) => {$(
         $(#[$doc])+
         #[derive(Clone, Debug, PartialEq)]
-        pub enum $name {}
+        $vis enum $name {}
 
         impl $crate::json::Bound for $name {
             const FIELD: &'static str = $field;
