@@ -24,7 +24,7 @@ fn two(options: &[&str]) -> (Server, Http, Http) {
         "--http-token",
         file.to_str().unwrap(),
         "--max-waiting",
-        "1M",
+        "153M",
     ];
     let own = [&own[..], &["--max-waiting-each", "1M"], options].concat();
     let server = Server::start_http(&own);

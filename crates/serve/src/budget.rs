@@ -55,6 +55,11 @@ impl Budget {
         self.shares().has_room_for(party)
     }
 
+    /// Whether a party can have this many more bytes wait.
+    pub fn has_room(&self, party: Party, bytes: usize) -> bool {
+        self.shares().has_room(party, bytes)
+    }
+
     /// The bytes of a party that wait.
     pub fn held(&self, party: Party) -> usize {
         self.shares().held(party)

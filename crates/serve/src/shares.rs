@@ -73,6 +73,12 @@ impl Shares {
             .min(self.most.saturating_sub(self.all()))
     }
 
+    /// How much more a party can have of the part that is its alone.
+    pub fn room_alone(&self, party: Party) -> usize {
+        let alone = self.each.saturating_sub(self.held(party));
+        alone.min(self.room(party))
+    }
+
     /// The most that a party can have.
     pub fn limit(&self) -> usize {
         self.each.saturating_add(self.common).min(self.most_each)
@@ -149,9 +155,11 @@ mod tests {
         let mut shares = Shares::within(256, 2, 64, 51);
         assert_eq!(fill(&mut shares, Party::Door(0)), 64);
         assert!(shares.has_room(Party::Door(1), 64) && !shares.has_room(Party::Door(1), 65));
-        let mut shares = Shares::within(100, 10, 64, 20);
-        for party in (0..10).map(Party::Door) {
-            assert_eq!(fill(&mut shares, party), 20);
+        for (most, each) in [(200, 20), (100, 10)] {
+            let mut shares = Shares::within(most, 10, 64, 20);
+            for party in (0..10).map(Party::Door) {
+                assert_eq!(fill(&mut shares, party), each);
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use super::contexts::Creation;
 use super::requests::Request;
 use super::session::{Kind, Session, Work};
 use super::status::is_of;
-use super::{Hub, LinkId, Party};
+use super::{ClientId, Hub, LinkId, Party};
 use crate::Shares;
 use crate::protocol::{Code, Failure, Run, Start};
 
@@ -62,9 +62,11 @@ impl Hub {
         if matches!(&what, What::Context(creation) if creation.replays) {
             memory = memory.saturating_add(MOST_HISTORY);
         }
-        if let Some(most) = self.settings.max_memory.filter(|most| memory > *most) {
-            let message =
-                format!("the memory limit of {memory} bytes is more than the server's {most}");
+        let most = self.memory().limit() as u64;
+        if self.settings.max_memory.is_some() && memory > most {
+            let message = format!(
+                "the memory limit of {memory} bytes is more than the {most} that this client's party can have"
+            );
             return Err(Failure::new(Code::BadParams, message).hint("set limits.memory"));
         }
         self.line_up(caller, Rc::new(request), memory, what);
@@ -145,40 +147,53 @@ impl Hub {
         cells
     }
 
-    /// Gives cells to calls while there are both. The call whose turn it is waits for
-    /// its memory and is not overtaken: else small ones could starve it.
-    pub(super) fn admit(&mut self) {
-        loop {
-            let cells = self.cells();
-            let next = self.turns.next(|party| cells.has_room_for(party));
-            let Some((party, client)) = next else { return };
-            let waiting = self
-                .clients
-                .get_mut(&client)
-                .map(|client| &mut client.waiting);
-            let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
-                self.turns.leave(party, client);
-                continue;
-            };
-            let needed = waiting.front().map_or(0, |pending| pending.memory);
-            if !self.has_memory_for(needed) {
-                return;
+    /// The memory limits of the cells that each party uses, in bytes.
+    pub(super) fn memory(&self) -> Shares {
+        let most = self.settings.max_memory.map_or(usize::MAX, saturated);
+        let mut memory = Shares::new(most, self.settings.parties);
+        for session in self.with_cells() {
+            if let Some(party) = session.kind.party() {
+                memory.add(party, saturated(session.memory));
             }
-            self.turns.pass(party);
-            let waiting = self
-                .clients
-                .get_mut(&client)
-                .map(|client| &mut client.waiting);
-            if let Some(pending) = waiting.and_then(|waiting| waiting.pop_front()) {
-                self.start(pending);
+        }
+        memory
+    }
+
+    /// Gives cells to calls while there are both.
+    pub(super) fn admit(&mut self) {
+        while let Some((party, client)) = self.next_turn() {
+            let waiting = self.clients.get_mut(&client);
+            let pending = waiting.and_then(|client| client.waiting.pop_front());
+            match pending {
+                Some(pending) => {
+                    self.turns.pass(party);
+                    self.start(pending);
+                }
+                None => self.turns.leave(party, client),
             }
         }
     }
 
-    fn has_memory_for(&self, needed: u64) -> bool {
-        let (_, memory) = self.used(None);
-        let fits = |most: u64| memory.saturating_add(needed) <= most;
-        self.settings.max_memory.is_none_or(fits)
+    /// The client whose call gets a cell now. A call that waits for memory is overtaken only by
+    /// calls of other parties that need no more than the part of their party alone: else small ones
+    /// could starve it.
+    fn next_turn(&self) -> Option<(Party, ClientId)> {
+        let (cells, memory) = (self.cells(), self.memory());
+        let mut is_overtaken = false;
+        self.turns.next(|party, client| {
+            let waiting = self.clients.get(&client).map(|client| &client.waiting);
+            let first = waiting.and_then(|waiting| waiting.front());
+            let needed = first.map_or(0, |pending| saturated(pending.memory));
+            if !cells.has_room_for(party) {
+                return false;
+            }
+            let room = match is_overtaken {
+                true => memory.room_alone(party),
+                false => memory.room(party),
+            };
+            is_overtaken |= needed > room;
+            needed <= room
+        })
     }
 
     /// Refuses calls beyond the queue's bound. Of the party with the most waiting calls, the client
@@ -369,6 +384,10 @@ impl Hub {
         session.push(Some(caller), work);
         self.pump(link);
     }
+}
+
+fn saturated(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 pub(super) fn opening(lasts: bool, request: &Request, with_files: bool) -> Open {

@@ -253,6 +253,11 @@ impl Hub {
         let link = self.find(caller, &params.context)?.link;
         let now = self.now;
         let session = self.sessions.get(&link);
+        let bytes = session.map_or(0, |session| session.processes.started());
+        if !self.unread.has_room(self.party_of(caller.client), bytes) {
+            let message = "too many bytes wait to be read by this client's party already";
+            return Err(Failure::new(Code::Busy, message).retry_after(Duration::from_secs(1)));
+        }
         let running = session.map(|session| session.processes.alive());
         let info = |(number, process): (&u32, &Process)| {
             let age = now.saturating_duration_since(process.began).as_millis();

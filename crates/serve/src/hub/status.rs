@@ -25,7 +25,8 @@ impl Hub {
             cells: usage(cells, limit(self.settings.max_cells, &self.cells())),
             memory: Usage {
                 used: memory,
-                limit: self.settings.max_memory,
+                limit: (self.settings.max_memory)
+                    .map(|most| of.map_or(most, |_| self.memory().limit() as u64)),
             },
             checkpoints: usage(
                 held(&checkpoints),

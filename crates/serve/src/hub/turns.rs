@@ -30,10 +30,14 @@ impl Turns {
         self.0.retain(|(_, clients)| !clients.is_empty());
     }
 
-    /// The client whose turn it is, of those whose parties can have a cell.
-    pub(super) fn next(&self, can: impl Fn(Party) -> bool) -> Option<(Party, ClientId)> {
-        let (party, clients) = self.0.iter().find(|(party, _)| can(*party))?;
-        Some((*party, *clients.front()?))
+    /// The first client whose call can have a cell, of those that are next in their parties.
+    pub(super) fn next(
+        &self,
+        mut can: impl FnMut(Party, ClientId) -> bool,
+    ) -> Option<(Party, ClientId)> {
+        let firsts = self.0.iter();
+        let mut firsts = firsts.filter_map(|(party, clients)| Some((*party, *clients.front()?)));
+        firsts.find(|(party, client)| can(*party, *client))
     }
 
     /// Ends the turn of a party and of its client.
@@ -53,7 +57,7 @@ mod tests {
     fn order(turns: &mut Turns, count: usize) -> Vec<ClientId> {
         let mut order = Vec::new();
         for _ in 0..count {
-            if let Some((party, client)) = turns.next(|_| true) {
+            if let Some((party, client)) = turns.next(|_, _| true) {
                 order.push(client);
                 turns.pass(party);
             }
@@ -77,7 +81,7 @@ mod tests {
         assert_eq!(order(&mut turns, 2), [2, 3]);
         turns.leave(many, 2);
         turns.leave(many, 3);
-        assert_eq!(turns.next(|_| true), None);
+        assert_eq!(turns.next(|_, _| true), None);
     }
 
     #[test]
@@ -87,9 +91,9 @@ mod tests {
         turns.join(full, 1);
         turns.join(other, 9);
         for _ in 0..2 {
-            assert_eq!(turns.next(|party| party != full), Some((other, 9)));
+            assert_eq!(turns.next(|party, _| party != full), Some((other, 9)));
             turns.pass(other);
         }
-        assert_eq!(turns.next(|_| true), Some((full, 1)));
+        assert_eq!(turns.next(|_, _| true), Some((full, 1)));
     }
 }

@@ -490,3 +490,21 @@ fn starts_of_a_client_that_left_before_the_cell_was_made_are_forgotten() {
     world.start(1, 2, "a");
     assert_eq!(world.code(1, 2), "none");
 }
+
+#[test]
+fn a_list_of_processes_counts_as_unread_before_it_is_made() {
+    let mut world = world();
+    let start = json!({"context": "a", "argv": ["x", "y".repeat(1 << 20)]});
+    world.call(1, 2, "process.start", start);
+    let list = json!({"context": "a"});
+    world.call(1, 3, "process.list", list.clone());
+    assert_eq!(world.code(1, 3), "ok");
+    let party = world.hub.party_of(1);
+    let mut unread = world.hub.unread().share(party);
+    unread.set(64 << 20);
+    world.call(1, 4, "process.list", list.clone());
+    assert_eq!(world.code(1, 4), "busy");
+    drop(unread);
+    world.call(1, 5, "process.list", list);
+    assert_eq!(world.code(1, 5), "ok");
+}

@@ -243,3 +243,29 @@ fn a_party_sees_only_its_own_use_of_the_server() {
     }
     assert_eq!(seen(3).0["clients"], 3);
 }
+
+#[test]
+fn a_party_that_waits_for_memory_keeps_none_from_its_own() {
+    // 25 MiB are for each party alone, and 50 for both.
+    let mut world = two(Settings {
+        max_memory: Some(100 << 20),
+        ..Settings::default()
+    });
+    let run = |world: &mut World, client: u64, id: u64, memory: &str| {
+        let request = json!({"language": "python", "code": "1", "limits": {"memory": memory}});
+        world.call(client, id, "run", json!({"request": request}));
+    };
+    run(&mut world, 1, 0, "70M");
+    run(&mut world, 1, 1, "70M");
+    run(&mut world, 2, 0, "20M");
+    assert_eq!(world.running.len(), 2);
+    // This would take of what the other one waits for.
+    run(&mut world, 2, 1, "20M");
+    assert_eq!(world.running.len(), 2);
+    world.finish_all();
+    for (client, id) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
+        assert_eq!(world.code(client, id), "ok", "{client} {id}");
+    }
+    run(&mut world, 1, 2, "80M");
+    assert_eq!(world.code(1, 2), "bad_params");
+}
