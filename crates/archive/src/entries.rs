@@ -180,14 +180,13 @@ fn place(
 fn unreadable(stream: &Stream<'_>, allowance: &Allowance, error: &io::Error) -> SetupError {
     let step = stream.step;
     if allowance.is_exceeded.get() {
-        return SetupError::new(
-            step,
-            format!(
-                "the archive has more than {} bytes, or a header of more than {LARGEST_HEADER}",
-                stream.max_bytes
+        let message = match stream.max_bytes {
+            u64::MAX => format!("the archive has a header of more than {LARGEST_HEADER} bytes"),
+            most => format!(
+                "the archive has more than {most} bytes, or a header of more than {LARGEST_HEADER}"
             ),
-        )
-        .hint(stream.hint);
+        };
+        return SetupError::new(step, message).hint(stream.hint);
     }
     match error.kind() {
         io::ErrorKind::UnexpectedEof => damaged(step, &io::Error::other("it ends too early")),
