@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use memchr::memchr;
+
 /// Bytes that arrived and are not taken yet.
 #[derive(Debug)]
 pub(crate) struct Lines {
@@ -36,7 +38,7 @@ impl Lines {
 
     pub(crate) fn push(&mut self, mut bytes: &[u8]) {
         if self.is_skipping {
-            let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+            let Some(end) = memchr(b'\n', bytes) else {
                 return;
             };
             self.is_skipping = false;
@@ -97,7 +99,7 @@ impl Lines {
     fn end(&self) -> Option<usize> {
         let searched = self.searched.get();
         let rest = self.bytes.get(searched..)?;
-        let end = rest.iter().position(|byte| *byte == b'\n');
+        let end = memchr(b'\n', rest);
         self.searched
             .set(end.map_or(self.bytes.len(), |end| searched + end));
         end.map(|end| searched + end)
