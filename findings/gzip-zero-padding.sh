@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# flate2 1.1.5 (crates.io) and IO::Uncompress::Gunzip 2.106 (Perl 5.36): zeros after a gzip stream
-# are an error for one and data for the other.
+# flate2 1.1.5 (crates.io) and IO::Uncompress::Gunzip 2.106 (Perl 5.36): after a gzip stream,
+# flate2 reports zeros as an error, and Perl returns them as data.
 #
 # Tapes and some writers of archives pad a gzip file with zeros to a whole block. gzip(1), Python's
 # gzip, Java's GZIPInputStream and Node's zlib ignore the padding. But
@@ -10,7 +10,7 @@
 #     last member for uncompressed text (Transparent, on by default) and reports success.
 # So the padding must be recognised before a reader of several members is asked for the next one.
 #
-# Needs: cargo, perl, python3.
+# Needs: crates.io, cargo, gzip, perl, python3.
 
 set -euo pipefail
 folder=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# zstandard 0.25.0 and pyzstd 0.17.0 (PyPI): what pzstd writes decompresses to nothing.
+# zstandard 0.25.0 and pyzstd 0.17.0 (PyPI): some calls return nothing for what pzstd writes.
 #
 # pzstd, the parallel tool of zstd's own repository, begins every file with a skippable frame of
 # twelve bytes that holds the size of the next frame. Some calls of the Python bindings stop after
@@ -11,7 +11,7 @@
 # stream_reader(), copy_stream() and open() return everything.
 # So a reader of OCI layers or archives must not end at the first frame that yields nothing.
 #
-# Needs: python3 with venv, and Debian's package zstd (pzstd 1.5.4 was tried).
+# Needs: PyPI, python3 with venv, and Debian's package zstd (pzstd 1.5.4 was tried).
 
 set -euo pipefail
 folder=$(mktemp -d)

@@ -335,8 +335,8 @@ pub struct Networking {
     /// connecting unless --tcp-connect allows it [default: any]
     #[arg(long, value_name = "PORT,…")]
     pub tcp_bind: Option<PortList>,
-    /// UDP ports that may be sent to, by Landlock (Linux 7.2), or none; denies
-    /// binding unless --udp-bind allows it, but for the port of an answer [default: any]
+    /// UDP ports that may be sent to, by Landlock (Linux 7.2), or none. Binding
+    /// is then denied unless --udp-bind allows it; answers arrive all the same [default: any]
     #[arg(long, value_name = "PORT,…")]
     pub udp_connect: Option<PortList>,
     /// UDP ports that may be bound, by Landlock (Linux 7.2), or none; denies

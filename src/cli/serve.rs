@@ -73,8 +73,9 @@ pub struct Serve {
     /// Clients at once, where each HTTP request is one. Each user and each token has a share of them
     #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Server")]
     pub max_clients: usize,
-    /// Bytes of all clients that wait: unfinished lines and bodies, calls whose turn has not come,
-    /// and what no cell has taken yet. More are answered with `busy`
+    /// Most bytes that wait for all clients together: unfinished lines and bodies, calls whose turn
+    /// has not come, input that no cell has taken, and apart from these as many that clients have
+    /// not read. A call beyond that is answered with `busy`
     #[arg(
         long,
         value_name = "SIZE",
@@ -82,7 +83,8 @@ pub struct Serve {
         help_heading = "Server"
     )]
     pub max_waiting: Bytes,
-    /// The same for each user and each token. Both are at least what one call of 16M takes
+    /// The same for each user and each token. A lower value of either is raised to what one call of
+    /// 16M takes, which is 51M
     #[arg(
         long,
         value_name = "SIZE",

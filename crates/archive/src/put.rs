@@ -250,8 +250,8 @@ impl<'a> Unpacker<'a> {
                 let error = SetupError::new(self.to.step(), format!("this entry {reason}"));
                 let name = &name[..name.len().min(LONGEST_PATH)];
                 Refusal::Fail(error.on(shown(name)).hint(
-                    "make the archive or image anew without it, or leave out and list what has no \
-                     place with --skip-unplaced",
+                    "make the archive or image again without it, or add --skip-unplaced, which leaves \
+                     out entries that have no place and lists them",
                 ))
             }
             refusal => refusal,

@@ -60,6 +60,11 @@ impl Budget {
         self.shares().has_room(party, bytes)
     }
 
+    /// The most bytes of a party that can wait.
+    pub fn limit(&self) -> usize {
+        self.shares().limit()
+    }
+
     /// The bytes of a party that wait.
     pub fn held(&self, party: Party) -> usize {
         self.shares().held(party)

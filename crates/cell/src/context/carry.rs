@@ -38,7 +38,7 @@ pub(super) const WORKSPACE: &str = "workspace";
 /// Why a state was restored.
 const OF_CHECKPOINT: &str = "the state is that of a checkpoint";
 /// What all contexts that go on from one image share.
-const SHARED: &str = "all that go on from it share its hash seed, and the generators of random numbers that the code seeded itself";
+const SHARED: &str = "all that go on from it share its hash seed, and the generators of random numbers that the code seeded itself, except that of the module random";
 
 /// Which interpreters have their memory laid out like the one whose state was taken, and
 /// so can go on from it.

@@ -144,7 +144,7 @@ fn too_old(abi: u32, host: &HostFacts, wanted: u32) -> SetupError {
         Step::Landlock,
         format!("landlock ABI {wanted} is asked for, and {} has ABI {abi}", host.release),
     )
-    .hint("ABI 2 came with Linux 5.19, 3 with 6.2, 4 (TCP) with 6.7, 5 with 6.10, 6 (scopes) with 6.12, 10 (UDP) with 7.2: boot a newer kernel or ask for less")
+    .hint("ABI 2 came with Linux 5.19, 3 with 6.2, 4 (TCP) with 6.7, 5 with 6.10, 6 (scopes) with 6.12, 10 (UDP) with 7.2: boot a newer kernel, or leave out --udp-connect and --udp-bind, --tcp-connect and --tcp-bind, or landlock.min_abi")
 }
 
 fn rules(spec: &Spec, tree: &Tree) -> Vec<LandlockRule> {

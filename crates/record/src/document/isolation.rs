@@ -37,7 +37,8 @@ pub struct Isolation {
     /// user namespace were given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inotify_instances: Option<u64>,
-    /// inotify(7) watches that all processes together can have; absent when given up.
+    /// inotify(7) watches that all processes together can have; absent when the limits of the
+    /// user namespace were given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inotify_watches: Option<u64>,
     /// The network: `none`, `hosts` (those that were allowed by name) or `host`.

@@ -3,7 +3,7 @@
 use super::client::Caller;
 use super::{Hub, Party};
 use crate::protocol::{Failure, MetricsText, Status, TemplateStatus, Usage};
-use crate::{Budget, Settings, Shares};
+use crate::{Budget, ONE_CALL, Shares};
 use cell::server::TemplateInUse;
 
 impl Hub {
@@ -85,14 +85,10 @@ impl Hub {
 
     /// The bytes of one budget that all parties use, or one.
     fn bytes(&self, budget: &Budget, of: Option<Party>) -> Usage {
-        let Settings {
-            max_waiting,
-            max_waiting_each,
-            ..
-        } = self.settings;
+        let all = self.settings.max_waiting.max(ONE_CALL as u64);
         Usage {
             used: of.map_or_else(|| budget.all(), |party| budget.held(party)) as u64,
-            limit: Some(of.map_or(max_waiting, |_| max_waiting_each)),
+            limit: Some(of.map_or(all, |_| budget.limit() as u64)),
         }
     }
 
