@@ -338,6 +338,18 @@ fn librechat_runs_code_with_files() {
         "lang": "py", "code": code, "args": ["x"], "user_id": "u",
         "files": [{"id": id, "name": "in.bin", "storage_session_id": storage, "kind": "user"}],
     });
+    let mut both = body.clone();
+    both["files"][0]["session_id"] = json!(storage);
+    let mut old = both.clone();
+    old["files"][0]["storage_session_id"].take();
+    for body in [both, old] {
+        let ran = http.ask("POST", "/exec", &body);
+        assert_eq!(ran["stdout"], "5 ['x']\n", "{ran}");
+    }
+    let mut none = body.clone();
+    none["files"][0]["storage_session_id"].take();
+    let refused = http.post("/exec", &none);
+    assert_eq!(refused.status, 400, "{refused:?}");
     let ran = http.ask("POST", "/exec", &body);
     assert_eq!(ran["stdout"], "5 ['x']\n", "{ran}");
     assert_eq!(ran["stderr"], "");

@@ -169,3 +169,52 @@ fn text_that_cannot_be_read_is_a_wrong_parameter() {
     }
     assert_eq!(client.run_in("a", "print(1)")["record"]["stdout"], "1\n");
 }
+
+#[test]
+fn answers_over_http_count_until_they_are_read() {
+    let (server, hostile, honest) = two(&["--max-cells", "4"]);
+    let mut operator = server.connect();
+    let mut unread = || operator.status()["unread"]["used"].as_u64().unwrap();
+    hostile.ask(
+        "POST",
+        "/v1/contexts",
+        &json!({"context": "a", "request": {}}),
+    );
+    // The list of processes has their environments, and is longer than what kernels buffer.
+    let env = (0..19).map(|n| (format!("V{n}"), json!("x".repeat(100_000))));
+    let env = Value::Object(env.collect());
+    let list = "/v1/contexts/a/processes";
+    for _ in 0..4 {
+        hostile.ask(
+            "POST",
+            list,
+            &json!({"argv": ["sleep", "1000"], "env": env}),
+        );
+    }
+    let mut clients: Vec<_> = (0..12).map(|_| hostile.send("GET", list, b"")).collect();
+    let mut refused = None;
+    until("the party has used up its bytes", || {
+        let answer = hostile.get(list);
+        refused = (answer.status == 503).then_some(answer);
+        refused.is_some()
+    });
+    let refused = refused.unwrap();
+    assert_eq!(refused.field("retry-after"), Some("1"));
+    // Short answers go on, and other parties are served.
+    assert_eq!(hostile.get("/v1/status").status, 200);
+    let body = json!({"request": {"language": "python", "code": "1"}});
+    let ran = honest.ask("POST", "/v1/runs", &body);
+    assert_eq!(ran["record"]["outcome"], "ok", "{ran}");
+    assert_eq!(honest.get("/v1/status").json()["unread"]["used"], 0);
+    // Nothing is lost of the answers that wait.
+    let answers = clients.iter_mut().map(read);
+    let lengths: Vec<_> = (answers.filter(|answer| answer.status == 200))
+        .map(|answer| answer.body.len())
+        .collect();
+    assert!((1..9).contains(&lengths.len()), "{lengths:?}");
+    assert!(lengths.iter().all(|length| *length > 7_600_000));
+    let peak = peak(&server);
+    assert!(peak < OF_ITS_OWN + WAITING, "{peak} MiB");
+    until("all is read", || unread() == 0);
+    assert_eq!(hostile.get(list).status, 200);
+}

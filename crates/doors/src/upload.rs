@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt as _;
@@ -13,6 +14,7 @@ use serve::protocol::{Code, Failure};
 use crate::body::{self, PATIENCE};
 use crate::client::Client;
 use crate::files;
+use crate::front::held;
 use crate::random;
 use crate::unzip::Unzip;
 
@@ -38,6 +40,8 @@ pub(crate) struct Blocks {
     unzip: Option<Unzip>,
     bytes: VecDeque<u8>,
     is_over: bool,
+    /// The most time that a block may take.
+    patience: Duration,
 }
 
 impl Blocks {
@@ -47,6 +51,7 @@ impl Blocks {
             unzip: None,
             bytes: VecDeque::new(),
             is_over: false,
+            patience: PATIENCE,
         }
     }
 
@@ -58,42 +63,61 @@ impl Blocks {
         }
     }
 
-    /// More of what was received already.
-    fn piece(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        self.unzip.as_mut().map_or(Ok(None), Unzip::piece)
-    }
-}
-
-impl Chunks for Blocks {
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    /// Receives more, unless all of the next block is there.
+    async fn fill(&mut self) -> Result<(), Failure> {
         while self.bytes.len() < BLOCK && !self.is_over {
-            if let Some(piece) = self.piece()? {
-                self.bytes.extend(piece);
+            if let Some(unzip) = &mut self.unzip
+                && let Some(piece) = unzip.piece()?
+            {
+                self.inflated(piece)?;
                 continue;
             }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
-            let frame = frame.map_err(|_| {
-                let seconds = PATIENCE.as_secs();
-                let message = format!("nothing was received for {seconds}s");
-                Failure::new(Code::BadRequest, message)
-            })?;
-            match frame {
+            match self.body.frame().await {
                 // Trailers are ignored.
                 Some(frame) => {
                     let data = frame.map_err(|error| body::unreadable(&error))?;
                     let data = data.into_data().unwrap_or_default();
                     match &mut self.unzip {
-                        Some(unzip) => unzip.give(data),
+                        Some(unzip) => {
+                            // The content counts in its place, as it is inflated.
+                            held::sent(data.len());
+                            unzip.give(data);
+                        }
                         None => self.bytes.extend(data),
                     }
                 }
                 None => {
                     self.is_over = true;
                     if let Some(unzip) = &mut self.unzip {
-                        self.bytes.extend(unzip.end()?);
+                        let last = unzip.end()?;
+                        self.inflated(last)?;
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Takes inflated bytes, which may be a thousand times as many as arrived.
+    fn inflated(&mut self, piece: Vec<u8>) -> Result<(), Failure> {
+        held::received(piece.len())?;
+        self.bytes.extend(piece);
+        Ok(())
+    }
+}
+
+impl Chunks for Blocks {
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        let patience = self.patience;
+        let filled = tokio::time::timeout(patience, self.fill()).await;
+        filled.map_err(|_| {
+            let seconds = patience.as_secs();
+            let message = format!("fewer than {BLOCK} bytes were received in {seconds}s");
+            Failure::new(Code::BadRequest, message)
+        })??;
+        if self.unzip.is_some() {
+            // One compressed frame may hold a long content, and other clients share this thread.
+            tokio::task::yield_now().await;
         }
         let length = self.bytes.len().min(BLOCK);
         let block: Vec<u8> = self.bytes.drain(..length).collect();
@@ -199,13 +223,32 @@ fn pending(path: &Path) -> Result<PathBuf, Failure> {
 pub(crate) async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    let done = crate::front::held::spawn(work).await;
+    let done = held::spawn(work).await;
     done.unwrap_or_else(|error| Err(Failure::new(Code::Failed, error.to_string())))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::io::Write as _;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::extract::Request;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use serve::{Budget, ONE_CALL, Party};
+
     use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// A request with this many zeros, compressed.
+    fn zipped(bytes: usize) -> Request<Body> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(&vec![0; bytes]).unwrap();
+        Request::new(Body::from(encoder.finish().unwrap()))
+    }
 
     /// The lengths of the parts of a body of this many bytes.
     async fn lengths(bytes: usize) -> Vec<usize> {
@@ -223,5 +266,70 @@ mod tests {
         assert_eq!(lengths(1).await, [1]);
         assert_eq!(lengths(PART).await, [PART]);
         assert_eq!(lengths(2 * PART + 1).await, [PART, PART, 1]);
+    }
+
+    #[tokio::test]
+    async fn inflated_bytes_count_until_they_are_sent() {
+        let party = Party::Door(0);
+        let budget = Budget::new(ONE_CALL, ONE_CALL, 1);
+        let counts = budget.clone();
+        let kept = |request: Request<Body>| async move {
+            let mut blocks = Blocks::unzipped(request.into_body());
+            let mut received = 0;
+            loop {
+                match blocks.next().await {
+                    Ok(block) => received += block.unwrap().len(),
+                    Err(failure) => return (received, failure.code),
+                }
+                let held = counts.held(party);
+                assert!(held >= 2 * received, "{held} for {received}");
+            }
+        };
+        let (received, code) = held::serve(budget.share(party), zipped(64 * MIB), kept).await;
+        assert_eq!(code, Code::Busy);
+        assert!(received <= ONE_CALL / 2, "{received}");
+        assert_eq!(budget.all(), 0);
+        let sent = |request: Request<Body>| async {
+            let mut blocks = Blocks::unzipped(request.into_body());
+            let mut received = 0;
+            while let Some(block) = blocks.next().await.unwrap() {
+                received += block.len();
+                held::sent(block.len());
+            }
+            received
+        };
+        let received = held::serve(budget.share(party), zipped(64 * MIB), sent).await;
+        assert_eq!(received, 64 * MIB);
+    }
+
+    #[tokio::test]
+    async fn others_run_while_a_frame_is_inflated() {
+        let turns = Arc::new(AtomicUsize::new(0));
+        let other = tokio::spawn({
+            let turns = turns.clone();
+            async move {
+                loop {
+                    turns.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        let mut blocks = Blocks::unzipped(zipped(4 * MIB).into_body());
+        while blocks.next().await.unwrap().is_some() {}
+        other.abort();
+        let turns = turns.load(Ordering::Relaxed);
+        assert!(turns >= 4 * MIB / (64 << 10), "{turns}");
+    }
+
+    #[tokio::test]
+    async fn a_block_that_drips_is_not_waited_for() {
+        let drips = futures_util::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Some((Ok::<_, Infallible>("x"), ()))
+        });
+        let mut blocks = Blocks::of(Body::from_stream(drips));
+        blocks.patience = Duration::from_millis(100);
+        let failure = blocks.next().await.unwrap_err();
+        assert_eq!(failure.code, Code::BadRequest);
     }
 }

@@ -115,7 +115,10 @@ pub(crate) async fn dispatch(
     let share = ports.guarded.share(party);
     request.extensions_mut().insert(sandbox);
     match held::serve(share, request, |request| service.call(request)).await {
-        Ok(answer) => ports.guarded.unread(party, answer),
+        Ok(answer) => {
+            let counted = ports.guarded.unread(party, answer);
+            counted.unwrap_or_else(|failure| wire::failed(&failure))
+        }
         Err(never) => match never {},
     }
 }

@@ -256,7 +256,14 @@ impl Guarded {
     }
 
     /// An answer whose bytes count until the client of this party has read them.
-    pub(crate) fn unread(&self, party: Party, answer: Answer) -> Answer {
+    ///
+    /// # Errors
+    /// Too many bytes wait for this party already.
+    pub(crate) fn unread(
+        &self,
+        party: Party,
+        answer: Answer,
+    ) -> std::result::Result<Answer, Failure> {
         held::unread(&self.0.connector, party, answer)
     }
 
@@ -283,7 +290,8 @@ pub(super) async fn check(
             request.extensions_mut().insert(party);
             let share = guarded.share(party);
             let answer = held::serve(share, request, |request| next.run(request)).await;
-            guarded.unread(party, answer)
+            let counted = guarded.unread(party, answer);
+            counted.unwrap_or_else(|failure| answer::failed(&failure))
         }
         Err(refusal) => refused(refusal),
     }

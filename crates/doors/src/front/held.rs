@@ -3,12 +3,13 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
 use hyper::body::{Frame, SizeHint};
 use serve::net::Connector;
-use serve::protocol::Failure;
+use serve::protocol::{Code, Failure};
 use serve::{Party, Share};
 
 use crate::answer::Answer;
@@ -16,6 +17,9 @@ use crate::answer::Answer;
 /// A byte of a body is there twice before it goes on: as it came, and as a part of what is made of
 /// it.
 const COPIES: usize = 2;
+/// The most bytes of an answer that go on at once: as many wait in hyper, which asks for no more
+/// until the client has read them.
+const PIECE: usize = 64 << 10;
 
 tokio::task_local! {
     /// What the request that this task serves holds.
@@ -50,20 +54,36 @@ pub(crate) async fn serve<A, F: Future<Output = A>>(
     HELD.scope(held, handler(request)).await
 }
 
-/// An answer whose bytes count as not read until its body is gone. Bodies without a length are made
-/// as they are read.
-pub(crate) fn unread(connector: &Connector, party: Party, answer: Answer) -> Answer {
-    answer.map(|body| {
-        let length = body.size_hint().exact().unwrap_or_default();
-        let mut share = connector.unread().share(party);
-        share.set(usize::try_from(length).unwrap_or(usize::MAX));
-        let connector = connector.clone();
+/// An answer whose bytes count as not read until they have gone on to its client. Bodies without a
+/// length are made as they are read.
+///
+/// # Errors
+/// The party has used up its bytes. Answers that are short enough for hyper's buffer always go on,
+/// so that such a party can still end what it has begun.
+pub(crate) fn unread(
+    connector: &Connector,
+    party: Party,
+    answer: Answer,
+) -> Result<Answer, Failure> {
+    let exact = answer.body().size_hint().exact();
+    let is_short = exact.is_some_and(|length| length <= PIECE as u64);
+    let unread = connector.unread();
+    // The last one may go beyond: an answer may be longer than all that a party can have.
+    if !is_short && !unread.has_room_for(party) {
+        let message = "too many bytes of answers wait for this client's party to read them";
+        return Err(Failure::new(Code::Busy, message).retry_after(Duration::from_secs(1)));
+    }
+    let mut share = unread.share(party);
+    share.set(length(answer.body()));
+    let connector = connector.clone();
+    Ok(answer.map(|body| {
         Body::new(Unread {
             body,
+            rest: Bytes::new(),
             share,
             connector,
         })
-    })
+    }))
 }
 
 /// Runs a part of the request's work in a task of its own.
@@ -74,6 +94,23 @@ pub(crate) fn spawn<T: Send + 'static>(
         Ok(held) => tokio::spawn(HELD.scope(held, work)),
         Err(_) => tokio::spawn(work),
     }
+}
+
+/// So many bytes were made of the body, beyond those that arrived.
+///
+/// # Errors
+/// The party has used up its bytes.
+pub(crate) fn received(bytes: usize) -> Result<(), Failure> {
+    let more = |before: usize| before.saturating_add(bytes.saturating_mul(COPIES));
+    // Work that no request began counts for nobody.
+    HELD.try_with(|held| held.set(more)).unwrap_or(Ok(()))
+}
+
+/// Only so many of the bytes that arrived are still here.
+pub(crate) fn kept(bytes: usize) {
+    let fewer = |before: usize| before.min(bytes.saturating_mul(COPIES));
+    // Fewer bytes always have room.
+    let _ = HELD.try_with(|held| held.set(fewer));
 }
 
 /// So many bytes have gone on to the hub.
@@ -126,12 +163,45 @@ impl HttpBody for Counted {
     }
 }
 
-/// A body whose bytes count until it is dropped.
+/// A body whose bytes count until they go on to hyper, which drops a body as soon as it has the last
+/// of them.
 #[derive(Debug)]
 struct Unread {
     body: Body,
+    /// The end of a long frame.
+    rest: Bytes,
     share: Share,
     connector: Connector,
+}
+
+impl Unread {
+    /// Changes the bytes that wait.
+    fn hold(&mut self, bytes: usize) {
+        let is_less = bytes < self.share.bytes();
+        self.share.set(bytes);
+        if is_less {
+            // Supervisors may wait for this room.
+            self.connector.wake();
+        }
+    }
+
+    /// The next piece of a long frame. As a copy it does not keep the whole frame alive, whose bytes
+    /// count until the last piece has gone on.
+    fn piece(&mut self) -> Bytes {
+        let piece = self.rest.split_to(self.rest.len().min(PIECE));
+        let piece = Bytes::copy_from_slice(&piece);
+        if self.rest.is_empty() {
+            self.rest = Bytes::new();
+            self.hold(length(&self.body));
+        }
+        piece
+    }
+}
+
+/// The bytes of a body, if they are known.
+fn length(body: &Body) -> usize {
+    let length = body.size_hint().exact().unwrap_or_default();
+    usize::try_from(length).unwrap_or(usize::MAX)
 }
 
 impl HttpBody for Unread {
@@ -142,31 +212,48 @@ impl HttpBody for Unread {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        if self.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+            let data = match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => data,
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            };
+            // There need not be room: in the hub's buffer these bytes counted as well.
+            let bytes = data.len().saturating_add(length(&self.body));
+            self.hold(bytes);
+            self.rest = data;
+        }
+        Poll::Ready(Some(Ok(Frame::data(self.piece()))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (rest, of_body) = (self.rest.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(of_body.lower().saturating_add(rest));
+        if let Some(upper) = of_body.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint
     }
 }
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        if self.share.bytes() > 0 {
-            self.share.set(0);
-            // Supervisors may wait for this room.
-            self.connector.wake();
-        }
+        self.hold(0);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serve::protocol::Code;
+    use std::convert::Infallible;
+
+    use http_body_util::BodyExt as _;
     use serve::{Budget, ONE_CALL};
 
     use super::*;
@@ -209,5 +296,63 @@ mod tests {
         assert!(failure.retry_after_ms.is_some());
         let served = serve(budget.share(party), request(50), handler).await;
         assert_eq!(served.unwrap().len(), 50);
+    }
+
+    fn connector() -> Connector {
+        let settings = serve::Settings::default();
+        let hub = serve::Hub::new(settings, 1000, std::time::Instant::now());
+        serve::net::connections(&hub).unwrap().0
+    }
+
+    async fn next(body: &mut Body) -> Option<usize> {
+        let frame = body.frame().await?;
+        Some(frame.unwrap().into_data().unwrap().len())
+    }
+
+    #[tokio::test]
+    async fn an_answer_counts_until_its_last_piece_goes_on() {
+        let (connector, party) = (connector(), Party::Door(0));
+        let held = || connector.unread().held(party);
+        let long = 3 * PIECE + 1;
+        let once = Bytes::from(vec![b'x'; long]);
+        let frames = futures_util::stream::iter([Ok::<_, Infallible>(once.clone())]);
+        let (known, made) = (Body::from(once), Body::from_stream(frames));
+        for (body, exact) in [(known, Some(long)), (made, None)] {
+            let answer = unread(&connector, party, Answer::new(body)).unwrap();
+            assert_eq!(held(), exact.unwrap_or(0));
+            let mut body = answer.into_body();
+            for gone in 1..=3 {
+                let left = exact.map(|all| (all - (gone - 1) * PIECE) as u64);
+                assert_eq!(body.size_hint().exact(), left);
+                assert_eq!(next(&mut body).await, Some(PIECE));
+                // The frame is still there as a whole.
+                assert_eq!((held(), body.is_end_stream()), (long, false));
+            }
+            assert_eq!((next(&mut body).await, held()), (Some(1), 0));
+            assert_eq!(next(&mut body).await, None);
+        }
+        // A client that goes gives back what it has not read.
+        let answer = Answer::new(Body::from(vec![b'x'; long]));
+        let mut body = unread(&connector, party, answer).unwrap().into_body();
+        next(&mut body).await;
+        drop(body);
+        assert_eq!(held(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_without_room_is_busy() {
+        let (connector, party) = (connector(), Party::Door(0));
+        let of = |bytes: usize| {
+            let answer = Answer::new(Body::from(vec![b'x'; bytes]));
+            unread(&connector, party, answer)
+        };
+        let mut others = connector.unread().share(party);
+        others.set(usize::MAX / 2);
+        let failure = of(PIECE + 1).unwrap_err();
+        assert_eq!(failure.code, Code::Busy);
+        assert!(failure.retry_after_ms.is_some());
+        assert!(of(PIECE).is_ok());
+        drop(others);
+        assert!(of(PIECE + 1).is_ok());
     }
 }

@@ -27,8 +27,9 @@ const DIRECTORIES: [&str; 2] = ["/mnt/data/", "/workspace/"];
 pub(super) struct Reference {
     id: String,
     name: String,
-    #[serde(alias = "session_id")]
-    storage_session_id: String,
+    storage_session_id: Option<String>,
+    /// The name of the same field in older clients; some send both.
+    session_id: Option<String>,
 }
 
 /// A file that goes into a session.
@@ -76,7 +77,11 @@ pub(super) async fn find_all(
     let mut uploads = Vec::new();
     let mut left = MOST;
     for reference in wanted {
-        let session = reference.storage_session_id.as_str();
+        let session = reference.storage_session_id.as_ref();
+        let session = session.or(reference.session_id.as_ref()).ok_or_else(|| {
+            let message = "files: a file has no storage_session_id";
+            Failure::new(Code::BadParams, message)
+        })?;
         let listed = match sessions.entry(session) {
             Occupied(listed) => listed.into_mut(),
             Vacant(place) => match entries(client, session).await {

@@ -49,6 +49,8 @@ impl Messages {
     /// # Errors
     /// The client has gone; the message is too long or not JSON of this form.
     pub(in crate::e2b) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
+        // The message before has been taken.
+        held::kept(self.envelopes.bytes.len());
         loop {
             if let Some(message) = self.envelopes.next()? {
                 return parse(&message).map(Some);
@@ -196,12 +198,19 @@ pub fn envelopes(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::Request;
     use axum::http::HeaderValue;
     use axum::http::header::CONTENT_TYPE;
     use proptest::prelude::*;
     use serde_json::Value;
+    use serve::{Budget, ONE_CALL, Party};
 
     use super::*;
+
+    fn headers() -> HeaderMap {
+        let kind = HeaderValue::from_static("application/connect+json");
+        HeaderMap::from_iter([(CONTENT_TYPE, kind)])
+    }
 
     fn all(envelopes: &mut Envelopes) -> Result<Vec<Vec<u8>>, Error> {
         let mut found = Vec::new();
@@ -250,15 +259,33 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_is_not_waited_for_for_ever() {
-        let headers = HeaderMap::from_iter([(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/connect+json"),
-        )]);
         let never = futures_util::stream::pending::<Result<Bytes, std::convert::Infallible>>();
-        let messages = Messages::new(&headers, Body::from_stream(never)).unwrap();
+        let messages = Messages::new(&headers(), Body::from_stream(never)).unwrap();
         let within = messages.only_within::<Value>(Duration::from_millis(1));
         let error = within.await.unwrap_err();
         assert_eq!(error.code, Code::InvalidArgument);
+    }
+
+    #[tokio::test]
+    async fn messages_that_were_taken_do_not_count() {
+        let party = Party::Door(0);
+        let budget = Budget::new(ONE_CALL, ONE_CALL, 1);
+        let text = "x".repeat(2 << 20);
+        let frame = message(&text);
+        let count = ONE_CALL / frame.len();
+        let frames = std::iter::repeat_n(Ok::<_, std::convert::Infallible>(frame), count);
+        let body = Body::from_stream(futures_util::stream::iter(frames));
+        let handler = |request: Request<Body>| async {
+            let (body, mut taken) = (request.into_body(), 0);
+            let mut messages = Messages::new(&headers(), body).unwrap();
+            while let Some(found) = messages.next::<String>().await.unwrap() {
+                assert!(found == text);
+                taken += 1;
+            }
+            taken
+        };
+        let taken = held::serve(budget.share(party), Request::new(body), handler).await;
+        assert_eq!(taken, count);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::answer::{self, Answer};
 use crate::e2b::sandboxes::Sandbox;
 use crate::e2b::{connect, wire};
 use crate::files;
-use crate::front::Guarded;
+use crate::front::{Guarded, held};
 use crate::upload::{Blocks, Chunks, Parts, to_the_end, write_parts};
 
 /// The most files of a form.
@@ -85,7 +85,9 @@ async fn write_form(
     let mut files = Vec::new();
     while let Some(mut part) = form.next().await? {
         if part.name() != Some("file") {
-            while part.next().await?.is_some() {}
+            while let Some(skipped) = part.next().await? {
+                held::sent(skipped.len());
+            }
             continue;
         }
         if files.len() >= MOST_FILES {
