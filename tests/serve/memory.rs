@@ -203,7 +203,7 @@ fn with_sandbox(http: &Http, sandbox: &Value) -> Http {
 
 #[test]
 fn bodies_take_some_copies_of_their_text() {
-    let server = Server::start_http(&["--max-memory", "4G"]);
+    let server = Server::start_http(&["--max-memory", "8G"]);
     let http = server.http();
     let bombs = [list(OBJECTS), list(TEXTS), table(TEXTS), table("[]")];
     let check = |path: &str, form: &str, http: &Http, verb: &str, bombs: &[String]| {
