@@ -20,7 +20,7 @@ const LARGEST_HEADER: u64 = 256 << 10;
 const MOST_MEMBERS: usize = 20_000;
 const LONGEST_MEMBER: usize = 255;
 
-/// The hint for an archive that looks like an image and is none.
+/// The hint for an archive that begins like an image but is not one.
 const NO_IMAGE: &str = "`docker save` and `skopeo copy` write smaller ones; a rootfs must not start \
                         with the files of an image";
 

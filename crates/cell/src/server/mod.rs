@@ -47,7 +47,7 @@ pub struct Base {
     /// The modules that its template of Python loads.
     pub preload: Vec<String>,
     /// The share that each of its cells has of what the kernel counts per user; that of a single
-    /// run when there is none.
+    /// run if this is absent.
     pub share: Option<UserLimits>,
 }
 

@@ -102,11 +102,11 @@ pub(crate) fn spawn<T: Send + 'static>(
 /// The party has used up its bytes.
 pub(crate) fn received(bytes: usize) -> Result<(), Failure> {
     let more = |before: usize| before.saturating_add(bytes.saturating_mul(COPIES));
-    // Work that no request began counts for nobody.
+    // Work outside of a request has no party to count for.
     HELD.try_with(|held| held.set(more)).unwrap_or(Ok(()))
 }
 
-/// Only so many of the bytes that arrived are still here.
+/// Counts no more than these bytes: the others that arrived have been dealt with.
 pub(crate) fn kept(bytes: usize) {
     let fewer = |before: usize| before.min(bytes.saturating_mul(COPIES));
     // Fewer bytes always have room.
