@@ -308,6 +308,9 @@ fn available_memory() -> Option<u64> {
 fn frames_from_java(stage: &Stage) -> Check {
     let cell = stage
         .code("java", include_str!("floods/Flood.java"))
-        .limit("results", "256K");
-    are_dropped(&floods(stage, &cell, 5_000, is_dropped)?)
+        .limit("results", "256K")
+        .limit("wall", &stage.duration(120_000));
+    let run = cell.deadline(180_000).run()?.ended(Outcome::Ok)?;
+    is_small(&run, KEPT);
+    are_dropped(&run)
 }

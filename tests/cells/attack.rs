@@ -140,6 +140,11 @@ impl Attack {
         self
     }
 
+    /// Whether only root can show that it is live.
+    pub(crate) fn is_live_for_root_only(&self) -> bool {
+        self.live.is_some_and(|live| live.place == Place::BareRoot)
+    }
+
     /// Shows that the attack is live, and that cells refuse it.
     pub(crate) fn run(&self, stage: &Stage, probe: &str) -> Check {
         let present = match self.live {

@@ -2,6 +2,7 @@
 
 pub(crate) mod attack;
 pub(crate) mod cell;
+mod crew;
 pub(crate) mod host;
 pub(crate) mod left;
 pub(crate) mod naive;
@@ -16,6 +17,7 @@ pub(crate) mod stage;
 pub(crate) mod start;
 pub(crate) mod starts;
 pub(crate) mod swap;
+mod table;
 pub(crate) mod wall;
 
 use std::fmt;

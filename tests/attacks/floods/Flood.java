@@ -19,4 +19,4 @@ new java.io.DataOutputStream(whole).writeInt(body.size());
 whole.write(body.toByteArray());
 var frame = whole.toByteArray();
 System.out.println("flood");
-while (true) out.write(frame);
+for (int i = 0; i < 64; i++) out.write(frame);
