@@ -10,6 +10,56 @@ use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
 use record::format::Format;
 
+/// Reads a command line as a call does.
+fn parse<T: Into<OsString> + Clone>(words: &[T]) -> Result<Invocation, clap::Error> {
+    let words: Vec<OsString> = words.iter().cloned().map(Into::into).collect();
+    super::parse(&words, &Prescan::of(&words))
+}
+
+/// Reads it with everything declared.
+fn parse_whole(words: &[String]) -> Result<Invocation, clap::Error> {
+    let words: Vec<OsString> = words.iter().map(Into::into).collect();
+    (command().try_get_matches_from(&words))
+        .map_err(|error| with_separator(error, &words))
+        .and_then(invocation)
+}
+
+/// What is declared for a call reads its words as the whole command line does.
+fn assert_reads_alike(words: &[String]) -> Result<(), TestCaseError> {
+    match (parse(words), parse_whole(words)) {
+        (Ok(lean), Ok(whole)) => {
+            prop_assert_eq!(format!("{lean:?}"), format!("{whole:?}"));
+        }
+        (Err(lean), Err(whole)) => {
+            prop_assert_eq!(lean.kind(), whole.kind());
+            prop_assert_eq!(lean.to_string(), whole.to_string());
+        }
+        (lean, whole) => prop_assert!(false, "{words:?}: {lean:?} but {whole:?}"),
+    }
+    Ok(())
+}
+
+#[test]
+fn a_call_and_its_help_and_its_mistakes_are_read_alike() {
+    for called in CALLED.into_iter().chain([""]) {
+        for more in [
+            "",
+            "--help",
+            "-h",
+            "--version",
+            "-V",
+            "x",
+            "--jsno",
+            "--json --json",
+        ] {
+            let words = ["cellblock", called, more]
+                .into_iter()
+                .flat_map(str::split_whitespace);
+            assert_reads_alike(&words.map(str::to_owned).collect::<Vec<_>>()).unwrap();
+        }
+    }
+}
+
 fn built() -> Command {
     let mut command = command();
     command.build();
@@ -332,25 +382,45 @@ fn word() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
+/// How a command line may begin.
+const CALLED: [&str; 25] = [
+    "run",
+    "exec",
+    "plan",
+    "plan run",
+    "plan exec",
+    "serve",
+    "mcp",
+    "context",
+    "context create",
+    "context run",
+    "context exec",
+    "context list",
+    "doctor",
+    "show",
+    "show x",
+    "policy",
+    "policy list",
+    "policy show",
+    "rootfs",
+    "rootfs list",
+    "rootfs add x",
+    "completions",
+    "completions bash",
+    "--version",
+    "frob",
+];
+
 proptest! {
-    /// What is declared for a call never changes what its words mean.
+    /// What is declared for a call never changes what its words mean, nor what is said of
+    /// wrong ones.
     #[test]
     fn the_lean_command_line_reads_what_the_whole_one_reads(
-        name in prop_oneof![Just("run"), Just("exec"), Just("plan")],
+        called in proptest::sample::select(&CALLED[..]),
         words in proptest::collection::vec(word(), 0..6),
     ) {
-        let head = ["cellblock".to_owned(), name.to_owned()];
-        let words: Vec<String> = head.into_iter().chain(words).collect();
-        let whole = (command().try_get_matches_from(&words))
-            .map_err(|error| with_separator(error, words.iter().map(AsRef::as_ref)))
-            .and_then(invocation);
-        match (parse(&words), whole) {
-            (Ok(lean), Ok(whole)) => {
-                prop_assert_eq!(format!("{lean:?}"), format!("{whole:?}"));
-            }
-            (Err(lean), Err(whole)) => prop_assert_eq!(lean.to_string(), whole.to_string()),
-            (lean, whole) => prop_assert!(false, "{lean:?} but {whole:?}"),
-        }
+        let head = ["cellblock"].into_iter().chain(called.split(' ')).map(str::to_owned);
+        assert_reads_alike(&head.chain(words).collect::<Vec<_>>())?;
     }
 
     /// Whatever is given as a limit is what the request asks for.
