@@ -1,14 +1,11 @@
-//! Leaves the unwind tables out of the released executable, and packs the style sheet of records.
+//! Leaves the unwind tables out of the released executable.
 
 use std::env;
-use std::path::Path;
-
-const STYLE: &str = "src/show/html/style.css";
 
 /// A panic aborts there, so nothing ever unwinds, and the tables would be an eighth of the
 /// executable. `-C force-unwind-tables=no` does not remove them: functions keep their
 /// personality, and a personality brings its table. Tests unwind, and are left alone.
-fn main() -> Result<(), String> {
+fn main() {
     println!("cargo::rerun-if-changed=packaging/no-unwind-tables.ld");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
     if is("PROFILE", "release")
@@ -18,7 +15,4 @@ fn main() -> Result<(), String> {
         let root = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
         println!("cargo::rustc-link-arg-bins=-Wl,-T,{root}/packaging/no-unwind-tables.ld");
     }
-    println!("cargo::rerun-if-changed={STYLE}");
-    let out = env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;
-    packed::pack(Path::new(STYLE), &Path::new(&out).join("style.deflate"))
 }

@@ -10,9 +10,8 @@ fn main() -> Result<(), String> {
         println!("cargo::rerun-if-changed={path}");
     }
     let out = env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;
-    let out = Path::new(&out);
-    let path = out.join("recipes.rs");
-    fs::write(&path, recipes(out)?).map_err(|error| format!("{}: {error}", path.display()))
+    let path = Path::new(&out).join("recipes.rs");
+    fs::write(&path, recipes()?).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 const RECIPES: &str = "recipes";
@@ -26,12 +25,11 @@ const SHARED: &[(&str, &str, &str)] = &[(
 )];
 
 /// The Rust source of the recipes in src/recipe/catalogue.rs: every folder with
-/// all its files, each packed in a file of `out`.
-fn recipes(out: &Path) -> Result<String, String> {
+/// all its files.
+fn recipes() -> Result<String, String> {
     let manifest = env::var("CARGO_MANIFEST_DIR").map_err(|error| error.to_string())?;
     let root = Path::new(&manifest).join(RECIPES);
     let mut text = "&[\n".to_owned();
-    let mut count = 0;
     for folder in entries(&root)? {
         let mut files = Vec::new();
         files_below(&folder, &folder, &mut files)?;
@@ -42,10 +40,7 @@ fn recipes(out: &Path) -> Result<String, String> {
         files.sort();
         let _ = writeln!(text, "    ({name:?}, &[");
         for (name, path) in files {
-            let file = out.join(format!("{count}.deflate"));
-            count += 1;
-            packed::pack(&path, &file)?;
-            let _ = writeln!(text, "        ({name:?}, include_bytes!({file:?})),");
+            let _ = writeln!(text, "        ({name:?}, include_bytes!({path:?})),");
         }
         text += "    ]),\n";
     }

@@ -13,6 +13,8 @@ use std::time::Instant;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::ptrace;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Gid, Pid, Uid, setgid, setgroups, setuid};
 use serde::{Deserialize, Serialize};
@@ -51,6 +53,8 @@ pub(crate) struct Job {
 pub(crate) struct Done {
     /// From before the spawn until it was reaped; of all launches together.
     pub(crate) nanos: u64,
+    /// CPU time of all launches' processes together.
+    pub(crate) cpu_micros: u64,
     /// The last one's output, when read.
     pub(crate) output: Vec<u8>,
     /// The most of its own memory that was resident, in bytes.
@@ -152,6 +156,7 @@ pub(crate) fn serve(uid: u32, unified: bool) -> Result<()> {
 
 fn work(job: &Job, null: &File, serial: &mut u64) -> Result<Done> {
     let mut done = Done::default();
+    let cpu_before = cpu_of_children()?;
     for _ in 0..job.count {
         *serial += 1;
         let mut command = prepared(job, null, *serial)?;
@@ -176,7 +181,15 @@ fn work(job: &Job, null: &File, serial: &mut u64) -> Result<Done> {
             return Err(status.to_string().into());
         }
     }
+    done.cpu_micros = cpu_of_children()? - cpu_before;
     Ok(done)
+}
+
+/// Microseconds of all processes that this one and its children have reaped.
+fn cpu_of_children() -> Result<u64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(u64::try_from(micros)?)
 }
 
 fn prepared(job: &Job, null: &File, serial: u64) -> Result<Command> {

@@ -1,18 +1,18 @@
-//! How long a launch takes beside other sandboxes doing the same work, and what
-//! the supervisor costs meanwhile.
+//! What one call of cellblock costs beside fixed references: the executable of the commit in
+//! `REFERENCE`, other sandboxes that do the same work, and the bare program.
 //!
 //! ```text
 //! cargo bench --bench launch --target x86_64-unknown-linux-musl
 //! ```
 //!
-//! Every subject runs `/bin/true` once a round, in an order shuffled for each
-//! round, so that the machine's moods meet all alike: the ratios are what
-//! counts. The peers get the mounts that `cellblock plan` prints; what else they
-//! do stands in the table. Started as root, the harness measures as a plain user.
+//! Every subject is called once a round, in an order shuffled for each round, so that the
+//! machine's moods meet all alike: the ratios are what counts. bwrap, crun and runc get the
+//! mounts that `cellblock plan` prints; what is not installed is left out and named. Started
+//! as root, the harness measures as a plain user.
 //!
-//! `CELLBLOCK` names another binary than the one cargo built. The results go to
-//! `target/bench/launch.json`, and beside those of `--compare FILE` (by default
-//! the file that is about to be replaced) into the table.
+//! The reference is built once, as it would be shipped, and kept in `target/bench`.
+//! `CELLBLOCK` names another executable to measure than the one that cargo built. The table
+//! is Markdown, for docs/PERFORMANCE.md; the same as JSON goes to `target/bench/launch.json`.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,7 +20,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-mod chart;
 #[path = "../common/machine.rs"]
 mod machine;
 mod mounts;
@@ -29,6 +28,7 @@ mod oci;
 mod plain;
 #[path = "../common/record.rs"]
 mod record;
+mod reference;
 mod report;
 #[path = "../common/results.rs"]
 mod results;
@@ -39,6 +39,7 @@ mod shuffle;
 #[path = "../common/stats.rs"]
 mod stats;
 mod subjects;
+mod supervisor;
 #[path = "../common/worker.rs"]
 mod worker;
 
@@ -46,15 +47,12 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 #[derive(Parser)]
 struct Args {
-    /// Launches of each subject.
-    #[arg(long, default_value_t = 300)]
+    /// Calls of each subject.
+    #[arg(long, default_value_t = 200)]
     runs: usize,
     /// Where the results go.
     #[arg(long, default_value = "target/bench/launch.json")]
     out: PathBuf,
-    /// Results to compare with; by default those that OUT holds already.
-    #[arg(long)]
-    compare: Option<PathBuf>,
     /// Act as the process that starts and times others: with this uid.
     #[arg(long, hide = true)]
     worker: Option<u32>,
@@ -84,19 +82,25 @@ fn main() -> ExitCode {
 }
 
 /// The programs whose versions are recorded.
-const PROGRAMS: [&str; 4] = ["bwrap", "crun", "runc", "/usr/bin/python3"];
+const PROGRAMS: [&str; 6] = [
+    "bwrap",
+    "crun",
+    "runc",
+    "/usr/bin/python3",
+    "/usr/bin/bash",
+    "/usr/bin/node",
+];
 
 fn measure(args: &Args) -> Result<()> {
     let mut scene = scene::Scene::prepare()?;
+    let calls = subjects::all(&mut scene)?;
     let results = report::Results {
         schema: report::SCHEMA.to_owned(),
         machine: machine::Machine::gather(&scene.cellblock, scene.uid, &PROGRAMS),
-        launch: series::launches(&mut scene, args.runs)?,
-        per_second: series::per_second(&mut scene, args.runs)?,
-        run: series::run_adds(&mut scene, args.runs)?,
-        supervisor: series::supervisor(&mut scene)?,
+        reference: reference::commit().to_owned(),
+        calls: series::measure(&mut scene, calls, args.runs)?,
+        supervisor: supervisor::measure(&mut scene)?,
     };
-    let earlier = report::Results::read(args.compare.as_deref().unwrap_or(&args.out));
-    print!("{}", results.table(earlier.as_ref()));
+    print!("{results}");
     results::write(&args.out, &results)
 }

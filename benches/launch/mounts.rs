@@ -53,7 +53,8 @@ fn mount(scene: &Scene, entry: &Value) -> Result<Mount> {
                 source: path.to_string_lossy().into_owned(),
             }
         }
-        "proc" => What::Proc,
+        // Peers do not show the cell's limits as the machine: they get less to do.
+        "proc" | "machine" => What::Proc,
         "devpts" => What::Devpts,
         "directory" => What::Directory,
         other => return Err(format!("peers do not know mounts of kind {other:?}").into()),

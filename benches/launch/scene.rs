@@ -10,13 +10,15 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Result;
-use crate::plain;
 use crate::worker::Worker;
+use crate::{plain, reference};
 
 /// See the module's documentation.
 pub(crate) struct Scene {
     /// The binary, where the plain user can execute it.
     pub(crate) cellblock: PathBuf,
+    /// The one that it is compared with, beside it.
+    pub(crate) reference: PathBuf,
     /// The plain user's directory, in memory where possible.
     pub(crate) scratch: TempDir,
     /// What `cellblock plan exec -- /bin/true` prints.
@@ -36,6 +38,8 @@ impl Scene {
         let uid = plain::user();
         let bin = open_directory(&std::env::temp_dir(), uid)?;
         let cellblock = plain::binary(bin.path())?;
+        let reference = bin.path().join("reference");
+        std::fs::copy(reference::executable()?, &reference)?;
         let shm = Path::new("/dev/shm");
         let temp = std::env::temp_dir();
         let scratch = open_directory(if shm.is_dir() { shm } else { &temp }, uid)?;
@@ -48,6 +52,7 @@ impl Scene {
             .map_err(|error| format!("cellblock plan: {error}"))?;
         Ok(Self {
             cellblock,
+            reference,
             scratch,
             plan,
             uid,

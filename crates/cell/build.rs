@@ -41,42 +41,23 @@ fn main() -> Result<(), String> {
         .ok_or_else(|| format!("cellblock has no system call filter for {target}"))?;
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     write_to(&out.join("seccomp_policies.rs"), &source(arch)?)?;
-    pack_policies(&out)?;
-    pack_shims(&out)?;
+    write_to(&out.join("policy_texts.rs"), &policy_texts()?)?;
+    write_to(&out.join("driver.cjs"), &node_driver()?)?;
     compile_profiles(&out.join("profiles"))
-}
-
-/// Packs shims: those of languages whose interpreters start slowly anyway, and of contexts.
-fn pack_shims(out: &Path) -> Result<(), String> {
-    let driver = out.join("driver.cjs");
-    write_to(&driver, &node_driver()?)?;
-    let shims = [("java", "java"), ("r", "R"), ("shell", "sh")]
-        .map(|(folder, extension)| files(folder, extension));
-    for path in shims.into_iter().collect::<Result<Vec<_>, _>>()?.concat() {
-        pack_shim(&path, out)?;
-    }
-    pack_shim(&driver, out)
-}
-
-/// Packs a file into one of its name and `.deflate`.
-fn pack_shim(path: &Path, out: &Path) -> Result<(), String> {
-    let mut packed = path.file_name().unwrap_or_default().to_owned();
-    packed.push(".deflate");
-    packed::pack(path, &out.join(packed))
 }
 
 /// The driver for Node in one file: the modules, and then what starts the one with the file's name.
 fn node_driver() -> Result<String, String> {
-    let read = |path: &Path| {
-        fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
-    };
-    let (load, modules): (Vec<_>, Vec<_>) =
-        (files("javascript", "cjs")?.into_iter()).partition(|path| path.ends_with("load.cjs"));
-    let mut driver = load
-        .iter()
-        .map(|path| read(path))
-        .collect::<Result<String, _>>()?;
-    driver += "const sources = {\n";
+    let folder = Path::new("src/drivers/javascript");
+    let fail = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let read = |path: &Path| fs::read_to_string(path).map_err(|error| fail(path, error));
+    let entries = fs::read_dir(folder).map_err(|error| fail(folder, error))?;
+    let mut modules = (entries.map(|entry| Ok(entry.map_err(|e| fail(folder, e))?.path())))
+        .collect::<Result<Vec<PathBuf>, String>>()?;
+    let load = folder.join("load.cjs");
+    modules.retain(|path| path.extension().is_some_and(|it| it == "cjs") && *path != load);
+    modules.sort();
+    let mut driver = read(&load)? + "const sources = {\n";
     for path in &modules {
         let name = path.file_name().unwrap_or_default().display();
         driver += &format!("'./{name}'(require, module) {{\n{}}},\n", read(path)?);
@@ -84,27 +65,16 @@ fn node_driver() -> Result<String, String> {
     Ok(driver + "};\nload(`./${require('path').basename(__filename)}`);\n")
 }
 
-/// A language's files with this extension, in the order of their names.
-fn files(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
-    let folder = Path::new("src/drivers").join(folder);
-    let fail = |error: std::io::Error| format!("{}: {error}", folder.display());
-    let paths = fs::read_dir(&folder).map_err(fail)?;
-    let mut paths = (paths.map(|entry| Ok(entry.map_err(fail)?.path())))
-        .collect::<Result<Vec<PathBuf>, String>>()?;
-    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
-    paths.sort();
-    Ok(paths)
-}
-
-/// Packs the texts of the built-in policies, and writes the Rust source of `texts::PACKED`.
-fn pack_policies(out: &Path) -> Result<(), String> {
+/// The Rust source of `texts::TEXTS`.
+fn policy_texts() -> Result<String, String> {
     let mut source = "&[\n".to_owned();
     for name in policy::BUILTIN {
-        let packed = out.join(name).with_extension("deflate");
-        packed::pack(&texts::path(name), &packed)?;
-        source += &format!("    ({name:?}, include_bytes!({packed:?})),\n");
+        let path = texts::path(name);
+        let path =
+            fs::canonicalize(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        source += &format!("    ({name:?}, include_str!({path:?})),\n");
     }
-    write_to(&out.join("policy_texts.rs"), &(source + "]\n"))
+    Ok(source + "]\n")
 }
 
 /// Writes each profile as JSON, with the name of the profile: of a language, that is

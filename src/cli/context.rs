@@ -230,13 +230,16 @@ pub struct ExecIn {
 }
 
 impl Args for Create {
+    /// Only when it is called: the other actions need none of its options.
     fn augment_args(command: Command) -> Command {
-        let about = command.get_about().cloned();
-        let long_about = command.get_long_about().cloned();
-        declare_groups(CreateOwn::augment_args(command))
-            .next_help_heading(None)
-            .about(clap::builder::Resettable::from(about))
-            .long_about(clap::builder::Resettable::from(long_about))
+        command.defer(|command| {
+            let about = command.get_about().cloned();
+            let long_about = command.get_long_about().cloned();
+            declare_groups(CreateOwn::augment_args(command))
+                .next_help_heading(None)
+                .about(clap::builder::Resettable::from(about))
+                .long_about(clap::builder::Resettable::from(long_about))
+        })
     }
 
     fn augment_args_for_update(command: Command) -> Command {

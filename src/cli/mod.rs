@@ -1,7 +1,7 @@
 //! The command line: syntax only. Help, manual pages and completions are
 //! generated from these declarations.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -13,6 +13,7 @@ pub use groups::{Environment, Files, Limits, Networking, Security};
 pub use options::Options;
 pub use outputs::Outputs;
 pub use outputs::TERMINAL_TAKEN;
+pub use prescan::Prescan;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
 pub use serve::{Serve, Server, Warm};
 pub use values::{OutputTo, PathPair, PortList, Variable};
@@ -28,6 +29,7 @@ mod format;
 mod groups;
 mod options;
 mod outputs;
+mod prescan;
 mod rootfs;
 mod serve;
 mod values;
@@ -269,48 +271,49 @@ fn subcommand((name, declare): Entry) -> Command {
     declare(Command::new(name))
 }
 
-/// The whole command line, for parsing, manual pages and completions.
+/// The whole command line, for errors and help, manual pages and completions.
 pub fn command() -> Command {
-    Command::new("cellblock")
-        .version(env!("CARGO_PKG_VERSION"))
+    root()
         .about("Run untrusted code")
         .long_about(
             "Run untrusted code in a cell made of Linux namespaces, a cgroup, \
              Landlock and seccomp, without root, and with one JSON record of everything that \
              happened.",
         )
-        .subcommand_required(true)
         .arg_required_else_help(true)
-        .disable_help_subcommand(true)
         .subcommands(COMMANDS.map(subcommand))
+}
+
+fn root() -> Command {
+    Command::new("cellblock")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
 }
 
 /// Reads a command line, the program's name first.
 ///
 /// # Errors
 /// clap's own, which prints itself; `--help` and `--version` are among them.
-pub fn parse<T: AsRef<OsStr>>(words: &[T]) -> Result<Invocation, clap::Error> {
-    let words = || words.iter().map(AsRef::as_ref);
-    if let Some(command) = lean(words())
-        && let Ok(matches) = command.try_get_matches_from(words())
-    {
-        return invocation(matches);
+pub fn parse(words: &[OsString], prescan: &Prescan) -> Result<Invocation, clap::Error> {
+    match lean(words, prescan).map(|command| command.try_get_matches_from(words)) {
+        Some(Ok(matches)) => return invocation(matches),
+        Some(Err(error)) if error.kind() == ErrorKind::DisplayVersion => return Err(error),
+        // The whole command line explains what is wrong, and has the help.
+        None | Some(Err(_)) => {}
     }
-    let matches = command().try_get_matches_from(words());
-    invocation(matches.map_err(|error| with_separator(error, words()))?)
+    let matches = command().try_get_matches_from(words);
+    invocation(matches.map_err(|error| with_separator(error, words))?)
 }
 
 /// Says where a program belongs that stands where an option would.
-fn with_separator<'a>(
-    mut error: clap::Error,
-    words: impl Iterator<Item = &'a OsStr>,
-) -> clap::Error {
+fn with_separator(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     let is_program = error.kind() == ErrorKind::UnknownArgument
         && matches!(
             error.get(ContextKind::InvalidArg),
             Some(ContextValue::String(word)) if !word.starts_with('-')
         );
-    if is_program && words.skip(1).take(2).any(|word| word == "exec") {
+    if is_program && words.iter().skip(1).take(2).any(|word| word == "exec") {
         let tip = "the program and its arguments come after `--`: cellblock exec -- ls -l";
         error.insert(
             ContextKind::Suggested,
@@ -320,35 +323,20 @@ fn with_separator<'a>(
     error
 }
 
-/// For `run` and `exec`, a command line that has just the options that `words`
-/// use: to declare all of them takes a tenth of a launch. `None` when a word is
-/// unknown; then, and for any other error, the whole command line explains.
-fn lean<'a>(mut words: impl Iterator<Item = &'a OsStr>) -> Option<Command> {
-    let called = words.next().and_then(|_| words.next())?.to_str()?;
-    let command = match called {
-        "run" => Code::augment_args(Command::new("run")),
-        "exec" => Program::augment_args(Command::new("exec")),
-        _ => return None,
-    };
-    let mut needed = Needed::default();
-    for word in words.take_while(|word| *word != "--") {
-        let word = word.as_encoded_bytes();
-        let Some(option) = word.strip_prefix(b"--") else {
-            match word {
-                b"-" => continue,
-                b"-c" if called == "run" => continue,
-                [b'-', ..] => return None,
-                _ => continue,
-            }
-        };
-        let option = option.split(|byte| *byte == b'=').next()?;
-        let option = std::str::from_utf8(option).ok()?;
-        let own = called == "run" && option == "lang";
-        if !own && !needed.note(option) {
-            return None;
-        }
+/// A command line that has just what `words` use: to declare all of it would take longer than
+/// many calls do. `None` when a word is unknown.
+fn lean(words: &[OsString], prescan: &Prescan) -> Option<Command> {
+    let called = words.get(1)?.to_str()?;
+    if ["--version", "-V"].contains(&called) {
+        return Some(root());
     }
-    Some(Command::new("cellblock").subcommand(Options::declare(command, needed)))
+    let entry = COMMANDS.into_iter().find(|(name, _)| *name == called)?;
+    let command = match called {
+        "run" => Options::declare(Code::augment_args(Command::new("run")), prescan.needed?),
+        "exec" => Options::declare(Program::augment_args(Command::new("exec")), prescan.needed?),
+        _ => subcommand(entry),
+    };
+    Some(root().subcommand(command))
 }
 
 fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {

@@ -10,6 +10,14 @@ use cell::spec::quantity::Bound;
 use cell::spec::units::Bytes;
 use record::format::Format;
 
+/// Reads a command line as a call does.
+fn parse<T: Into<OsString> + Clone>(words: &[T]) -> Result<Invocation, clap::Error> {
+    let words: Vec<OsString> = words.iter().cloned().map(Into::into).collect();
+    super::parse(&words, &Prescan::of(&words))
+}
+
+mod lean;
+
 fn built() -> Command {
     let mut command = command();
     command.build();
@@ -291,68 +299,7 @@ fn a_record_on_standard_output_is_printed() {
     }
 }
 
-/// A word that a command line may have, right or wrong.
-fn word() -> impl Strategy<Value = String> {
-    prop_oneof![
-        Just("--"),
-        Just("-"),
-        Just("-c"),
-        Just("--memory"),
-        Just("--memory=64M"),
-        Just("64M"),
-        Just("--ro"),
-        Just("--ro=/a:/b"),
-        Just("--json"),
-        Just("--json=x"),
-        Just("--net"),
-        Just("host"),
-        Just("--no-exec"),
-        Just("--strict"),
-        Just("--timeout"),
-        Just("5"),
-        Just("--env"),
-        Just("A=b"),
-        Just("--lang"),
-        Just("python"),
-        Just("--spec"),
-        Just("x.toml"),
-        Just("--record=fd:3"),
-        Just("--events"),
-        Just("--events=fd:3"),
-        Just("--without"),
-        Just("seccomp"),
-        Just("-x"),
-        Just("--frob"),
-        Just("--help"),
-        Just("--tcp-bind=80"),
-        Just(""),
-        Just("--version"),
-        Just("--landlock-max-abi=3"),
-    ]
-    .prop_map(str::to_owned)
-}
-
 proptest! {
-    /// What is declared for a call never changes what its words mean.
-    #[test]
-    fn the_lean_command_line_reads_what_the_whole_one_reads(
-        name in prop_oneof![Just("run"), Just("exec"), Just("plan")],
-        words in proptest::collection::vec(word(), 0..6),
-    ) {
-        let head = ["cellblock".to_owned(), name.to_owned()];
-        let words: Vec<String> = head.into_iter().chain(words).collect();
-        let whole = (command().try_get_matches_from(&words))
-            .map_err(|error| with_separator(error, words.iter().map(AsRef::as_ref)))
-            .and_then(invocation);
-        match (parse(&words), whole) {
-            (Ok(lean), Ok(whole)) => {
-                prop_assert_eq!(format!("{lean:?}"), format!("{whole:?}"));
-            }
-            (Err(lean), Err(whole)) => prop_assert_eq!(lean.to_string(), whole.to_string()),
-            (lean, whole) => prop_assert!(false, "{lean:?} but {whole:?}"),
-        }
-    }
-
     /// Whatever is given as a limit is what the request asks for.
     #[test]
     fn limits_survive_the_command_line(

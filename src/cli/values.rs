@@ -232,6 +232,16 @@ pub enum OutputTo {
     File(PathBuf),
 }
 
+impl OutputTo {
+    /// The number of the caller's descriptor.
+    pub(super) fn descriptor(&self) -> Option<i32> {
+        match self {
+            Self::Descriptor(number) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
 /// Reads [`OutputTo`]: `-`, `fd:N`, or a path (`./fd:3` for an odd name).
 pub(super) fn output_to(text: OsString) -> Result<OutputTo, String> {
     let bytes = text.as_bytes();

@@ -43,8 +43,10 @@ pub(super) fn answer(shell: &OsStr, words: &[OsString]) -> io::Result<Vec<u8>> {
     let (Some(shell), Some(line)) = (shell, line) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let mut command = with_values(cli::command());
+    let mut command = cli::command();
+    // Some options are declared only now.
     command.build();
+    let mut command = with_values(command);
     let cwd = std::env::current_dir().ok();
     let mut answer = Vec::new();
     let line = words[line + 1..].to_vec();

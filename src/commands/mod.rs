@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::time::Instant;
 
-use crate::cli::{self, Invocation, Outputs};
+use crate::cli::{self, Invocation, Prescan};
 pub use cell::run::CellStart;
 use cell::run::refused;
-use cell::spec::{Mode, Partial, read_descriptors};
+use cell::spec::{Partial, read_descriptors};
 use outlet::Outlet;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
@@ -50,12 +50,10 @@ pub fn dispatch_starting(
         return answer.map_or(FAILED, |answer| print(&answer).map_or(FAILED, |()| 0));
     }
     // Before anything is opened: see `Inherited`.
-    let outputs = Outputs::wanted(&words);
-    let mut numbers = outputs.descriptors();
-    numbers.extend(Outputs::others(&words));
-    numbers.extend(serve::activation(&words, environment));
-    let mut inherited = Inherited::copy(numbers);
-    match cli::parse(&words) {
+    let prescan = Prescan::of(&words);
+    let activated = serve::activation(&words, environment);
+    let mut inherited = Inherited::copy([&*prescan.descriptors, &activated].concat());
+    match cli::parse(&words, &prescan) {
         Ok(Invocation::Launch(call)) => {
             let flags = with_files(call.partial(environment), &mut inherited);
             let how = How { start, began };
@@ -68,9 +66,8 @@ pub fn dispatch_starting(
         }
         Ok(Invocation::Serve(server)) => {
             let flags = server.partial(environment);
-            let numbers = serve::activation(&words, environment);
             let own = serve::Protocol::Own;
-            finish(serve::serve(&server, own, flags, numbers, &mut inherited))
+            finish(serve::serve(&server, own, flags, activated, &mut inherited))
         }
         Ok(Invocation::Mcp(server)) => {
             let flags = server.partial(environment);
@@ -93,7 +90,7 @@ pub fn dispatch_starting(
             let script = script.map_err(|e| SetupError::io(Step::Outputs, "write", &e));
             finish(script.and_then(|script| print(&script)).map(|()| 0))
         }
-        Err(error) => refuse(&error, &words, &outputs, &mut inherited, began),
+        Err(error) => refuse(&error, &prescan, &mut inherited, began),
     }
 }
 
@@ -113,13 +110,7 @@ fn with_files(flags: Result<Partial>, inherited: &mut Inherited) -> Result<Parti
 
 /// clap's own message; a caller of `run` and `exec` gets its record or its events
 /// too.
-fn refuse(
-    error: &clap::Error,
-    words: &[OsString],
-    outputs: &Outputs,
-    inherited: &mut Inherited,
-    began: Instant,
-) -> u8 {
+fn refuse(error: &clap::Error, prescan: &Prescan, inherited: &mut Inherited, began: Instant) -> u8 {
     if !error.use_stderr() {
         let _ = error.print();
         return 0;
@@ -127,10 +118,8 @@ fn refuse(
     // It quotes the words, which may come from elsewhere.
     let message = terminal::lines(&error.render().to_string());
     let _ = io::stderr().write_all(message.as_bytes());
-    let mode = match words.get(1) {
-        Some(word) if word == "run" => Mode::Run,
-        Some(word) if word == "exec" => Mode::Exec,
-        _ => return FAILED,
+    let Some(mode) = prescan.mode else {
+        return FAILED;
     };
     let message = error.to_string();
     let lines = message.lines().map(str::trim);
@@ -138,7 +127,7 @@ fn refuse(
     let message = lines.join(" ");
     let message = message.trim_start_matches("error: ");
     let failure = SetupError::new(Step::Spec, message).hint("see cellblock --help");
-    let (outlet, opened) = Outlet::open(mode, outputs, &[], inherited, began);
+    let (outlet, opened) = Outlet::open(mode, &prescan.outputs, &[], inherited, began);
     if let Err(error) = opened {
         complain(&error);
     }

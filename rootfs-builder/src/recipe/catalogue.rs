@@ -13,7 +13,7 @@ use crate::packages::digest_of;
 use cell::spec::read::{did_you_mean, listed};
 use record::error::{Result, SetupError, Step};
 
-/// A built-in recipe: the name of its folder, and all its files, packed.
+/// A built-in recipe: the name of its folder, and all its files.
 type BuiltIn = (&'static str, &'static [(&'static str, &'static [u8])]);
 
 /// Every folder of `rootfs-builder/recipes`, by build.rs.
@@ -107,14 +107,9 @@ fn unknown(name: &str) -> SetupError {
 }
 
 fn embedded(name: &str, files: &[(&str, &[u8])]) -> Result<RecipeFolder> {
-    let unpacked = |(path, packed): &(&str, &[u8])| {
-        let content = packed::unpack(packed);
-        let content = content.map_err(|error| SetupError::io(Step::Spec, "read", &error).on(path));
-        Ok((PathBuf::from(path), content?))
-    };
-    let folder = (files.iter().map(unpacked).collect::<Result<_>>())
-        .and_then(|files| RecipeFolder::new(None, files));
-    folder.map_err(|error| in_file(error, name, FILE))
+    let files = files.iter();
+    let files = files.map(|(path, content)| (PathBuf::from(path), content.to_vec()));
+    RecipeFolder::new(None, files.collect()).map_err(|error| in_file(error, name, FILE))
 }
 
 fn read(path: &Path) -> Result<RecipeFolder> {

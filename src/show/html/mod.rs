@@ -6,8 +6,6 @@
 //! connection, no frame and no form. HTML that the code made, the only thing that
 //! is let through, is shown in a frame without any right (`foreign.rs`).
 
-use std::sync::LazyLock;
-
 use markup::Markup;
 use record::order::{self, What};
 use record::{Outcome, Record};
@@ -24,11 +22,7 @@ mod results;
 
 /// No script, no connection: data: pictures and the page's own style are all.
 const POLICY: &str = include_str!("policy.txt");
-static STYLE: LazyLock<String> = LazyLock::new(|| {
-    // This cannot fail: a test unpacks the same bytes.
-    let style = packed::unpack(include_bytes!(concat!(env!("OUT_DIR"), "/style.deflate")));
-    String::from_utf8(style.unwrap_or_default()).unwrap_or_default()
-});
+const STYLE: &str = include_str!("style.css");
 /// Bytes of a stream that are shown.
 const STREAM: usize = 1 << 20;
 
@@ -47,7 +41,7 @@ pub fn render(record: &Record) -> String {
     page.raw("<title>");
     page.text(&format!("{}: {}", record.outcome, what_ran(record)));
     page.raw("</title>\n<style>\n");
-    page.raw(&STYLE);
+    page.raw(STYLE);
     page.raw("</style>\n</head>\n<body>\n<main>\n");
     header(&mut page, record);
     failure(&mut page, record);

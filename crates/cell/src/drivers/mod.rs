@@ -10,10 +10,7 @@
 //! values and errors on another (see [`frames`]). As a *file*, the interpreter runs it
 //! like any script, and reports with its exit status and standard streams alone.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use sha2::{Digest as _, Sha256};
 
@@ -170,30 +167,11 @@ macro_rules! file {
     ($name:literal) => {
         $crate::drivers::DriverFile {
             path: concat!("/run/cellblock/", $name),
-            content: $crate::drivers::Content::Plain(include_str!($name)),
+            content: include_str!($name),
         }
     };
 }
 use file;
-
-/// The file of this name, and the text that the build script packed for it.
-macro_rules! packed_file {
-    ($name:literal) => {
-        $crate::drivers::packed_file!($name, $name)
-    };
-    ($name:literal, $text:literal) => {
-        $crate::drivers::DriverFile {
-            path: concat!("/run/cellblock/", $name),
-            content: $crate::drivers::Content::Packed(include_bytes!(concat!(
-                env!("OUT_DIR"),
-                "/",
-                $text,
-                ".deflate"
-            ))),
-        }
-    };
-}
-use packed_file;
 
 /// The limit of an interpreter on its own heap.
 #[derive(Clone, Copy, Debug)]
@@ -265,51 +243,7 @@ pub struct DriverFile {
     /// Absolute path below [`DIRECTORY`].
     pub path: &'static str,
     /// Its content.
-    pub content: Content,
-}
-
-/// The content of a file, in the form that the executable contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// As it is.
-    Plain(&'static str),
-    /// Packed. This is for interpreters that start slowly anyway, and for files of contexts.
-    Packed(&'static [u8]),
-}
-
-/// The content of packed files by their paths, where a process has unpacked them ahead of need.
-static UNPACKED: OnceLock<BTreeMap<&'static str, String>> = OnceLock::new();
-
-/// Unpacks all files now, for the cells of processes that are forked from this one.
-pub(crate) fn unpack_all() {
-    UNPACKED.get_or_init(|| {
-        let lasting = TABLE.iter().map(|driver| driver.lasting());
-        let files = lasting.flat_map(|driver| driver.files);
-        let packed = files.filter_map(|file| match file.content {
-            Content::Plain(_) => None,
-            Content::Packed(packed) => Some((file.path, unpacked(packed))),
-        });
-        packed.collect()
-    });
-}
-
-fn unpacked(packed: &[u8]) -> String {
-    // This cannot fail: a test unpacks each file of the executable.
-    String::from_utf8(packed::unpack(packed).unwrap_or_default()).unwrap_or_default()
-}
-
-impl DriverFile {
-    /// The content itself.
-    pub fn text(&self) -> Cow<'static, str> {
-        let known = || UNPACKED.get()?.get(self.path);
-        match self.content {
-            Content::Plain(text) => text.into(),
-            Content::Packed(packed) => match known() {
-                Some(text) => text.as_str().into(),
-                None => unpacked(packed).into(),
-            },
-        }
-    }
+    pub content: &'static str,
 }
 
 /// A shim whose interpreter starts faster when it need not compile it.
@@ -375,7 +309,7 @@ impl Driver {
             extension,
             ..
         } = self.compiled?;
-        let source = self.files.first()?.text();
+        let source = self.files.first()?.content;
         let digest = Sha256::digest(source.as_bytes());
         let digest = hex(&digest[..8]);
         Some(format!("{directory}/{digest}.{extension}"))
@@ -383,7 +317,7 @@ impl Driver {
 
     /// The files to put into the cell, read-only, below [`DIRECTORY`].
     pub fn files_for(&self, code: &RawText) -> Vec<(PathBuf, RawText)> {
-        let own = |file: &DriverFile| (file.path.into(), RawText::from(&*file.text()));
+        let own = |file: &DriverFile| (file.path.into(), RawText::from(file.content));
         let mut files: Vec<(PathBuf, RawText)> = self.files.iter().map(own).collect();
         if let Delivery::File(path) = self.delivery {
             files.push((path.into(), code.clone()));

@@ -19,7 +19,6 @@ use nix::sys::socket::{
 use nix::unistd::Pid;
 
 use super::{Base, keeper, supervisor};
-use crate::drivers;
 use crate::launch::process::{fork_with, receive_descriptor, send_descriptor};
 use crate::launch::secrets;
 use crate::run::Stock;
@@ -47,7 +46,6 @@ impl Spawner {
         fork_with(theirs, &secrets::descriptors(), |socket| {
             // A terminal's Ctrl-C is for the front end, which ends its cells in order.
             let _ = nix::unistd::setsid();
-            drivers::unpack_all();
             serve(&socket, &base, None)
         })?;
         Ok(Self {

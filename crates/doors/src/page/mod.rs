@@ -16,11 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::answer::{self, Answer};
 
-static PAGE: LazyLock<String> = LazyLock::new(|| {
-    // This cannot fail: a test unpacks the same bytes.
-    let page = packed::unpack(include_bytes!(concat!(env!("OUT_DIR"), "/page.deflate")));
-    String::from_utf8(page.unwrap_or_default()).unwrap_or_default()
-});
+const PAGE: &str = include_str!("page.html");
 
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let script = hash_of("script").unwrap_or_default();
@@ -36,7 +32,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
 }
 
 async fn page() -> Answer {
-    let mut answer = answer::of(StatusCode::OK, "text/html; charset=utf-8", PAGE.as_str());
+    let mut answer = answer::of(StatusCode::OK, "text/html; charset=utf-8", PAGE);
     let fields: [(HeaderName, &str); 3] = [
         (CONTENT_SECURITY_POLICY, &POLICY),
         (REFERRER_POLICY, "no-referrer"),

@@ -67,11 +67,11 @@
 
 use super::{
     Compiled, Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between,
-    packed_file, profile,
+    file, profile,
 };
 use record::Category;
 
-const SHIM: DriverFile = packed_file!("Shim.java");
+const SHIM: DriverFile = file!("Shim.java");
 
 /// Where a rootfs may have the shim compiled.
 const DIRECTORY: &str = "/usr/lib/cellblock/java";

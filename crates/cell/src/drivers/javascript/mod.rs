@@ -68,14 +68,21 @@
 //! tell the supervisor what happened.
 
 use super::{
-    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between,
-    packed_file, profile,
+    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, between, profile,
 };
 use record::{Category, CodeError};
 
 /// One file, which starts the module with the file's name.
-const JAVASCRIPT_MAIN: DriverFile = packed_file!("javascript.cjs", "driver.cjs");
-const TYPESCRIPT_MAIN: DriverFile = packed_file!("typescript.cjs", "driver.cjs");
+/// All modules in one file, which starts the one with the file's name; build.rs writes it.
+const DRIVER_TEXT: &str = include_str!(concat!(env!("OUT_DIR"), "/driver.cjs"));
+const JAVASCRIPT_MAIN: DriverFile = DriverFile {
+    path: "/run/cellblock/javascript.cjs",
+    content: DRIVER_TEXT,
+};
+const TYPESCRIPT_MAIN: DriverFile = DriverFile {
+    path: "/run/cellblock/typescript.cjs",
+    content: DRIVER_TEXT,
+};
 
 /// See the module's documentation.
 pub(super) static JAVASCRIPT: Driver = NODE;

@@ -97,9 +97,7 @@
 //! Nothing of a package is imported for a result: an object of a class that
 //! `sys.modules` does not know cannot be there.
 
-use super::{
-    Content, Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, file, profile,
-};
+use super::{Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, file, profile};
 use record::{Category, CodeError};
 
 mod modules;
@@ -119,12 +117,12 @@ macro_rules! modules {
 
 const MODULES: DriverFile = DriverFile {
     path: "/run/cellblock/cellblock_driver/modules",
-    content: Content::Plain(modules!(
+    content: modules!(
         "codefile" "describe" "display" "doublefork" "ending" "errors" "eventloop" "figures"
         "hooks" "immortal" "interrupts" "ipython" "magics" "notebook" "output" "packages"
         "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "tables" "template"
         "timing" "tracebacks" "workers"
-    )),
+    ),
 };
 
 /// See the module's documentation.

@@ -38,11 +38,11 @@
 //! limit on vectors a little below the cell's (`mem.maxVSize`).
 
 use super::{
-    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, packed_file, profile,
+    Delivery, Driver, DriverFile, Exceptions, Heap, Modules, Provider, SCRIPT, file, profile,
 };
 use record::Category;
 
-const MAIN: DriverFile = packed_file!("driver.R");
+const MAIN: DriverFile = file!("driver.R");
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -57,13 +57,13 @@ pub(super) static DRIVER: Driver = Driver {
     flags: &["--vanilla", MAIN.path],
     files: &[
         MAIN,
-        packed_file!("describe.R"),
-        packed_file!("errors.R"),
-        packed_file!("interrupts.R"),
-        packed_file!("plots.R"),
-        packed_file!("protocol.R"),
-        packed_file!("results.R"),
-        packed_file!("session.R"),
+        file!("describe.R"),
+        file!("errors.R"),
+        file!("interrupts.R"),
+        file!("plots.R"),
+        file!("protocol.R"),
+        file!("results.R"),
+        file!("session.R"),
     ],
     delivery: Delivery::Channel,
     heap: Some(Heap {

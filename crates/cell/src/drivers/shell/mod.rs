@@ -32,7 +32,7 @@
 //! beginning of the next code. A handler that the code sets for INT is in force while its code
 //! runs. Variables are described as `declare -p` has them, which evaluates nothing.
 
-use super::{Delivery, Driver, DriverFile, SCRIPT, file, packed_file, profile};
+use super::{Delivery, Driver, DriverFile, SCRIPT, file, profile};
 use record::Category;
 
 /// See the module's documentation.
@@ -57,7 +57,7 @@ const SHIM: DriverFile = file!("shim.sh");
 
 static LASTING: Driver = Driver {
     flags: &[SHIM.path],
-    files: &[SHIM, packed_file!("session.sh")],
+    files: &[SHIM, file!("session.sh")],
     delivery: Delivery::Channel,
     urgent_interrupts: true,
     ..COMMON

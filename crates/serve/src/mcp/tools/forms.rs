@@ -9,7 +9,7 @@ use super::super::output::{CommandOutput, RunOutput};
 use super::{contexts, files, run};
 
 /// The schemas by the names of the tools, as `docs/mcp-tools.schema.json` publishes them. A server
-/// has them [`packed`], so that the executable holds no code that makes schemas.
+/// has the [`Schemas::published`] ones, so that the executable holds no code that makes schemas.
 pub fn schemas() -> Value {
     json!({
         "run_code": forms::<run::Code, RunOutput<'_>>(),
@@ -29,11 +29,10 @@ pub fn schemas() -> Value {
 pub(super) struct Schemas(Value);
 
 impl Schemas {
-    pub(super) fn packed() -> Self {
-        let packed = include_bytes!(concat!(env!("OUT_DIR"), "/tools.deflate"));
-        // This cannot fail: a test reads the same bytes.
-        let text = packed::unpack(packed).unwrap_or_default();
-        Self(record::json::from_slice(&text).unwrap_or_default())
+    pub(super) fn published() -> Self {
+        let text = include_str!("../../../../../docs/mcp-tools.schema.json");
+        // This cannot fail: a test reads the same text.
+        Self(record::json::from_slice(text.as_bytes()).unwrap_or_default())
     }
 
     /// The schemas of a tool's arguments, of which the language is one of these, and of its answer.

@@ -201,7 +201,7 @@ pub(super) fn find(name: &str) -> Option<&'static Tool> {
 
 /// All tools as `tools/list` shows them.
 pub(super) fn declared(about: &About) -> Vec<Object<'static>> {
-    let schemas = forms::Schemas::packed();
+    let schemas = forms::Schemas::published();
     let declared = TABLE.iter().map(|tool| tool.declared(about, &schemas));
     declared.collect()
 }
