@@ -152,3 +152,27 @@ pub fn duplicate_above(fd: impl AsFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: the kernel has just made the descriptor.
     Errno::result(copy).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, pipe};
+
+    use super::*;
+
+    #[test]
+    fn descriptors_are_closed_together_wherever_they_are() {
+        let mut pipes: Vec<_> = (0..4).map(|_| pipe().unwrap()).collect();
+        let (mut kept, writer) = pipes.remove(1);
+        let (mut readers, writers): (Vec<_>, Vec<OwnedFd>) = pipes
+            .into_iter()
+            .map(|(reader, writer)| (reader, OwnedFd::from(writer)))
+            .unzip();
+        close_together(writers);
+        for reader in &mut readers {
+            assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+        }
+        close_together(Vec::new());
+        std::io::Write::write_all(&mut &writer, b"x").unwrap();
+        assert_eq!(kept.read(&mut [0]).unwrap(), 1);
+    }
+}
