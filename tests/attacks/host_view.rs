@@ -72,6 +72,9 @@ const ATTACKS: &[Attack] = &[
     covered("interrupts", || read("/proc/interrupts")).live(bare()),
     covered("memory-map", || read("/proc/iomem")).live(bare().unless(GONE)),
     covered("keys", || read("/proc/keys")).live(bare().unless(GONE)),
+    covered("kernel-log", || read("/proc/kmsg")).live(root().unless(GONE)),
+    covered("kernel-memory-map", || read("/proc/vmallocinfo")).live(root().unless(GONE)),
+    covered("pages", || read("/proc/kpagecount")).live(root().unless(GONE)),
     covered("timers", || read("/proc/timer_list")).live(root().unless(GONE)),
     absent("settings", || read("/proc/sys/kernel/core_pattern")).live(bare()),
     absent("firmware", || read("/sys/firmware")).live(bare().unless(GONE)),
@@ -94,7 +97,8 @@ const fn absent(name: &'static str, attempt: fn() -> Attempt) -> Attack {
     attack(name, attempt).refused(&[Errno::ENOENT])
 }
 
-/// Its place in `/proc` is covered; a kernel without it has nothing to cover.
+/// Its place in `/proc` is covered, or only the host's root may open it; a kernel without it has
+/// nothing to cover.
 const fn covered(name: &'static str, attempt: fn() -> Attempt) -> Attack {
     attack(name, attempt).refused(&[Errno::EACCES, Errno::ENOENT])
 }

@@ -283,6 +283,18 @@ fn start_of_interpreter(stage: &Stage) -> Check {
         timing.interpreter_ms.is_some_and(|ms| ms > least),
         "{timing:?}"
     );
+    // What was done ahead of the call, or in another cell, is in no step.
+    if stage.start() == Start::Cold {
+        let whole = timing.setup_ms
+            + timing.interpreter_ms.unwrap_or_default()
+            + timing.code_ms
+            + timing.teardown_ms;
+        let steps: f64 = timing.steps.values().sum();
+        assert!(
+            (steps - whole).abs() < 0.1,
+            "{steps} of {whole}: {timing:?}"
+        );
+    }
     Ok(())
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Everything here costs microseconds. `doctor` tries the rest for real.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -107,8 +109,17 @@ pub fn landlock_abi() -> u32 {
     }
 }
 
+/// All of a file that states no size, as those of `/proc`: in few calls, without asking for the
+/// size.
+pub(crate) fn contents(file: File) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(8 * 1024);
+    file.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 fn proc_is_covered() -> bool {
-    std::fs::read(mounts::MOUNTINFO).is_ok_and(|text| {
+    let text = File::open(mounts::MOUNTINFO).and_then(contents);
+    text.is_ok_and(|text| {
         mounts::mounts(&text).any(|mount| {
             let point = mount.point();
             // This directory is empty by itself, so a mount there hides nothing.

@@ -87,8 +87,16 @@ impl<'a> Beneath<'a> {
     /// # Errors
     /// That of openat2(2).
     pub fn list<P: ?Sized + NixPath>(self, path: &P) -> nix::Result<Dir> {
+        Dir::from_fd(self.open_directory(path)?)
+    }
+
+    /// Opens a directory, so that what has the descriptor can list it.
+    ///
+    /// # Errors
+    /// That of openat2(2).
+    pub fn open_directory<P: ?Sized + NixPath>(self, path: &P) -> nix::Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        Dir::from_fd(self.open(path, flags, Mode::empty())?)
+        self.open(path, flags, Mode::empty())
     }
 
     /// Opens a file for reading. A FIFO without a writer does not block the call, and a

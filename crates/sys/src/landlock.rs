@@ -56,6 +56,35 @@ pub fn query() -> Result<u32, Errno> {
         .map(|abi| abi as u32)
 }
 
+/// `struct landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed_access: u64,
+    parent_fd: i32,
+}
+
+/// Allows `access` beneath `place` (landlock_add_rule(2)). Unlike the landlock crate, it does not
+/// ask once more what kind of file `place` is.
+///
+/// # Errors
+/// The call's error number; EINVAL for rights that the ruleset does not handle, or that a file
+/// which is no directory cannot have.
+pub fn allow_beneath(
+    ruleset: BorrowedFd<'_>,
+    place: BorrowedFd<'_>,
+    access: u64,
+) -> Result<(), Errno> {
+    const PATH_BENEATH: usize = 1;
+    let rule = PathBeneath {
+        allowed_access: access,
+        parent_fd: place.as_raw_fd(),
+    };
+    let ruleset = ruleset.as_raw_fd() as usize;
+    let args = [ruleset, PATH_BENEATH, &raw const rule as usize, 0];
+    // SAFETY: `rule` has the layout of that kind of rule and outlives the call.
+    unsafe { super::syscall(libc::SYS_landlock_add_rule, args) }.map(drop)
+}
+
 /// Applies the rules of `ruleset` to this process (landlock_restrict_self(2)), which must
 /// have `no_new_privs`.
 ///

@@ -80,6 +80,11 @@ impl Progress {
         Step::from_number(self.page().step.load(Ordering::Acquire))
     }
 
+    /// When the step entered last was entered, on the monotonic clock.
+    pub fn since_ns(&self) -> u64 {
+        self.page().since_ns.load(Ordering::Relaxed)
+    }
+
     /// Nanoseconds that `step` took before others were entered.
     pub fn spent_ns(&self, step: Step) -> u64 {
         self.page().spent_ns[step as usize - 1].load(Ordering::Relaxed)

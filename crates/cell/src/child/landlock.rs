@@ -4,8 +4,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
-    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, open, openat2};
@@ -17,6 +17,7 @@ use super::report::Reporter;
 use crate::plan::{Access, LandlockPlan, Plan};
 use crate::spec::PortRule;
 use record::error::Step;
+use sys::process::close_together;
 
 /// Confines init, and with it the program. Every right is a hard requirement, so the
 /// record claims only what the kernel has accepted.
@@ -52,9 +53,10 @@ pub(super) fn restrict_apart(plan: &Plan, report: &Reporter<'_>) -> Result<Optio
 fn build(rules: &LandlockPlan, site: Site) -> Result<OwnedFd, Fail> {
     let failed = |e: RulesetError| site.failed(Call::Landlock, errno_of(&e));
     let ruleset = create(rules).map_err(failed)?;
-    let ruleset = add_paths(ruleset, rules, site)?;
     let ruleset: Option<OwnedFd> = add_ports(ruleset, rules).map_err(failed)?.into();
-    ruleset.ok_or_else(|| site.failed(Call::Landlock, Errno::EOPNOTSUPP))
+    let ruleset = ruleset.ok_or_else(|| site.failed(Call::Landlock, Errno::EOPNOTSUPP))?;
+    add_paths(&ruleset, rules, site)?;
+    Ok(ruleset)
 }
 
 fn enforce(rules: &LandlockPlan, ruleset: OwnedFd, site: Site) -> Result<(), Fail> {
@@ -91,12 +93,9 @@ fn create(rules: &LandlockPlan) -> Result<RulesetCreated, RulesetError> {
     ruleset.create()
 }
 
-fn add_paths(
-    mut ruleset: RulesetCreated,
-    rules: &LandlockPlan,
-    site: Site,
-) -> Result<RulesetCreated, Fail> {
+fn add_paths(ruleset: &OwnedFd, rules: &LandlockPlan, site: Site) -> Result<(), Fail> {
     let abi = abi(rules);
+    let mut places = Vec::with_capacity(rules.rules.len());
     for (index, rule) in rules.rules.iter().enumerate() {
         let failed = |errno| site.on(index).failed(Call::Landlock, errno);
         let place = place(&rule.path).map_err(failed)?;
@@ -105,11 +104,12 @@ fn add_paths(
         if !directory {
             access &= AccessFs::from_file(abi);
         }
-        ruleset = ruleset
-            .add_rule(PathBeneath::new(place, access))
-            .map_err(|e| failed(errno_of(&e)))?;
+        sys::landlock::allow_beneath(ruleset.as_fd(), place.as_fd(), access.bits())
+            .map_err(failed)?;
+        places.push(place);
     }
-    Ok(ruleset)
+    close_together(places);
+    Ok(())
 }
 
 /// Names a place without opening it, which a file system that does not answer

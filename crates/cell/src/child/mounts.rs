@@ -25,15 +25,19 @@ use crate::spec::{Bytes, DeviceNumber, WORKSPACE};
 use record::error::Step;
 use sys::beneath::Beneath;
 use sys::mount::{self, FsContext, attr};
-use sys::process::duplicate_above;
+use sys::process::{close_together, duplicate_above};
 
 /// Detached copies of the plan's bind sources, by index.
 pub(super) type Sources = Vec<Option<OwnedFd>>;
 
-/// The new root: the mount itself, and the mounts to make read-only at the end.
+/// The new root: the mount itself, whether it becomes read-only at the end, and other mounts
+/// that do.
 pub(super) struct Root {
     pub(super) mount: OwnedFd,
+    is_sealed: bool,
     seals: Vec<OwnedFd>,
+    /// Descriptors of mounts that are attached, to be closed together.
+    spent: Vec<OwnedFd>,
     /// What the program changes in each of the plan's overlays.
     pub(super) uppers: Vec<OwnedFd>,
     /// The directory below the root that something was made in last.
@@ -154,6 +158,9 @@ pub(super) fn build(
             },
         }
     }
+    if let Some(root) = &mut root {
+        close_together(std::mem::take(&mut root.spent));
+    }
     Ok(root)
 }
 
@@ -164,12 +171,11 @@ fn start(site: Site, mount: &Mount) -> Result<Root, Fail> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let top = open("/", flags, Mode::empty()).at(site, Call::Openat2)?;
     mount::attach(fs.as_fd(), top.as_fd()).at(site, Call::MoveMount)?;
-    let copy = fs
-        .try_clone()
-        .map_err(|_| site.failed(Call::Dup, Errno::EMFILE))?;
     Ok(Root {
         mount: fs,
-        seals: Vec::from_iter((seal == Seal::ReadOnly).then_some(copy)),
+        is_sealed: seal == Seal::ReadOnly,
+        seals: Vec::new(),
+        spent: Vec::new(),
         uppers: Vec::new(),
         last: None,
     })
@@ -190,6 +196,11 @@ impl Root {
                 mount::attach(fs.as_fd(), target.as_fd()).at(site, Call::MoveMount)
             }
         }
+    }
+
+    /// Closes a descriptor with others, at the end.
+    pub(super) fn put_away(&mut self, fd: OwnedFd) {
+        self.spent.push(fd);
     }
 
     /// Makes a directory.
@@ -227,14 +238,18 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
         }
         (MountKind::Overlay { .. }, Some(lower)) => overlay::place(root, site, mount, &lower),
         (_, Some(source)) => {
-            let is_directory = is_directory(&source).at(site, Call::OpenTree)?;
-            attach(root, site, mount, &source, is_directory)
+            let is_directory =
+                !mount.kind.is_device() && is_directory(&source).at(site, Call::OpenTree)?;
+            attach(root, site, mount, &source, is_directory)?;
+            root.spent.push(source);
+            Ok(())
         }
         (_, None) => {
             let (fs, seal) = file_system(site, mount)?;
             attach(root, site, mount, &fs, true)?;
-            if seal == Seal::ReadOnly {
-                root.seals.push(fs);
+            match seal {
+                Seal::ReadOnly => root.seals.push(fs),
+                Seal::Writable => root.spent.push(fs),
             }
             Ok(())
         }
@@ -332,11 +347,13 @@ fn file_system(site: Site, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
 /// A new tmpfs, not yet attached.
 pub(super) fn tmpfs(site: Site, size: Bytes, inodes: u64, mode: u32) -> Result<OwnedFd, Fail> {
     let fs = FsContext::open(c"tmpfs").at(site, Call::Fsopen)?;
-    for (key, value) in [
+    // The kernel's own default needs no call.
+    let mode = (mode != 0o1777).then(|| (c"mode", format!("{mode:o}")));
+    let limits = [
         (c"size", size.0.to_string()),
         (c"nr_inodes", inodes.to_string()),
-        (c"mode", format!("{mode:o}")),
-    ] {
+    ];
+    for (key, value) in limits.into_iter().chain(mode) {
         let value = CString::new(value).unwrap_or_default();
         fs.set(key, &value).at(site, Call::Fsconfig)?;
     }
@@ -350,7 +367,7 @@ pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fai
     let site = Site::new(Step::Mount);
     plan.writable_tmpfs()
         .map(|path| {
-            let low = Beneath::new(&root.mount).list(relative(path));
+            let low = Beneath::new(&root.mount).open_directory(relative(path));
             let low = low.at(site, Call::Openat2)?;
             duplicate_above(&low, RESERVED).at(site, Call::Dup)
         })
@@ -450,7 +467,8 @@ pub(super) fn change_root(root: Option<Root>, report: &Reporter<'_>) -> Result<(
         return Ok(());
     };
     let site = report.enter(Step::Pivot);
-    for seal in &root.seals {
+    let root_seal = root.is_sealed.then_some(&root.mount);
+    for seal in root_seal.into_iter().chain(&root.seals) {
         mount::set_attributes(seal.as_fd(), BASE | attr::RDONLY, false)
             .at(site, Call::MountSetattr)?;
     }

@@ -149,10 +149,19 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
     let limits = (cell.plan.rlimits.iter().copied()).chain(cell.fallback.rlimits());
     for (index, limit) in limits.enumerate() {
         let resource = limit.resource;
-        let set = || {
-            let (_, hard) = getrlimit(resource)?;
-            let limit = limit.within(hard);
-            setrlimit(resource, limit.soft, limit.hard)
+        let set = || match sys::process::swap_rlimit(resource, (limit.soft, limit.hard)) {
+            Ok((_, before)) if before < limit.hard => {
+                let limit = limit.within(before);
+                setrlimit(resource, limit.soft, limit.hard)
+            }
+            Ok(_) => Ok(()),
+            // Above what the caller may have.
+            Err(Errno::EPERM) => {
+                let (_, hard) = getrlimit(resource)?;
+                let limit = limit.within(hard);
+                setrlimit(resource, limit.soft, limit.hard)
+            }
+            Err(errno) => Err(errno),
         };
         set().at(Site::new(Step::Rlimits).on(index), Call::Setrlimit)?;
     }

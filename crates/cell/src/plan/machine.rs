@@ -85,6 +85,14 @@ impl Machine {
         }
     }
 
+    /// What its files take of a tmpfs at most: pages, and inodes with one for each link.
+    pub(super) fn room(&self) -> (u64, u64) {
+        let cpus = self.cpus as u64;
+        let processor = self.processor.len() as u64 + 256;
+        let pages = (cpus * processor).div_ceil(4096) + cpus.div_ceil(32);
+        (pages + 64, cpus * 6 + 128)
+    }
+
     /// All files, each after others of its directory.
     pub(crate) fn files(&self, moment: Moment) -> Vec<Prepared> {
         let mut files = Files(Vec::with_capacity(64));

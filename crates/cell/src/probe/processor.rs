@@ -45,7 +45,7 @@ pub(super) fn first() -> String {
 fn read() -> Option<String> {
     let mut file = File::open("/proc/cpuinfo").ok()?;
     let mut text = Vec::new();
-    let mut piece = [0; 1024];
+    let mut piece = [0; 2048];
     while text.len() < LONGEST && !text.windows(2).any(|two| two == b"\n\n") {
         match file.read(&mut piece).ok()? {
             0 => break,

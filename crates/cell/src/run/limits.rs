@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
-use nix::sys::statvfs::fstatvfs;
+use nix::sys::statvfs::{Statvfs, fstatvfs};
 
 use super::measures::CgroupFacts;
 use crate::launch::Running;
@@ -62,9 +62,16 @@ impl Holding {
 impl Evidence<'_> {
     /// Every limit that was asked for.
     pub(super) fn limits(&self) -> BTreeMap<String, LimitRecord> {
+        let disks: Vec<_> = self
+            .observed
+            .scratch
+            .iter()
+            .map(|fd| fstatvfs(fd).ok())
+            .collect();
         let record = |limit: &limits::Limit| {
             let requested = limit.amount(&self.plan.limits)?;
-            let Holding { enforced, by, hit } = self.holding(limit.name, requested)?;
+            let held = self.holding(limit.name, requested, &disks)?;
+            let Holding { enforced, by, hit } = held;
             let record = LimitRecord {
                 requested,
                 enforced,
@@ -78,7 +85,7 @@ impl Evidence<'_> {
     }
 
     /// How a limit is enforced; `None` where it means nothing for this run.
-    fn holding(&self, name: Name, requested: f64) -> Option<Holding> {
+    fn holding(&self, name: Name, requested: f64, disks: &[Option<Statvfs>]) -> Option<Holding> {
         let measured = self.measured;
         Some(match name {
             Name::Wall => {
@@ -139,7 +146,7 @@ impl Evidence<'_> {
             Name::ConnectionsTotal => self.network("connections_total", requested)?,
             Name::ConnectionRate => self.network("connections_per_second", requested)?,
             Name::DnsQueries => self.network("queries", requested)?,
-            Name::Size(scratch) | Name::Inodes(scratch) => self.tmpfs(name, scratch)?,
+            Name::Size(scratch) | Name::Inodes(scratch) => self.tmpfs(name, scratch, disks)?,
         })
     }
 
@@ -183,14 +190,13 @@ impl Evidence<'_> {
     }
 
     /// The size or the inodes of a tmpfs, as the file system itself states them.
-    fn tmpfs(&self, name: Name, scratch: Scratch) -> Option<Holding> {
+    fn tmpfs(&self, name: Name, scratch: Scratch, disks: &[Option<Statvfs>]) -> Option<Holding> {
         let planned = self.plan.scratch.iter().find(|dir| dir.name == scratch)?;
         if !planned.is_own() {
             return self.callers(planned);
         }
-        let mut own = self.plan.own_scratch().zip(&self.observed.scratch);
-        let (_, directory) = own.find(|(dir, _)| dir.name == scratch)?;
-        let fs = fstatvfs(directory).ok();
+        let mut own = self.plan.own_scratch().zip(disks);
+        let (_, fs) = own.find(|(dir, _)| dir.name == scratch)?;
         let held = fs.map(|fs| match name {
             Name::Inodes(_) => fs.files() as f64,
             _ => fs.blocks() as f64 * fs.fragment_size() as f64,

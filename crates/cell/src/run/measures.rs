@@ -142,12 +142,17 @@ pub(super) fn timing(execution: &Execution, cell: &Running, began_ns: u64) -> Ti
         },
         grace_ms: (execution.grace).map(|grace| between_ms(grace.began_ns, ended)),
         teardown_ms: between_ms(ended, now),
-        steps: steps(cell, began_ns),
+        steps: steps(
+            cell,
+            [began_ns, if ran { executed } else { ended }, ended, now],
+        ),
     }
 }
 
-/// How long each step of the set-up took, until the program was executed.
-fn steps(cell: &Running, began_ns: u64) -> BTreeMap<String, f64> {
+/// What all of the call's time went into, without a gap: until init began, each step of the
+/// set-up, the program, and what followed. `begun` is when the program was executed, or when the
+/// set-up failed.
+fn steps(cell: &Running, [began_ns, begun, ended, now]: [u64; 4]) -> BTreeMap<String, f64> {
     let name = |step: Step| {
         serde_json::to_value(step)
             .ok()
@@ -158,13 +163,23 @@ fn steps(cell: &Running, began_ns: u64) -> BTreeMap<String, f64> {
         let began = cell.progress.began_ns(*step);
         began.filter(|at| *at >= began_ns)
     };
-    let mut steps = BTreeMap::new();
-    if let Some(first) = Step::ALL.iter().filter_map(entered).min() {
-        steps.insert("prepare".to_owned(), between_ms(began_ns, first));
-    }
-    for step in Step::ALL.iter().filter(|step| entered(step).is_some()) {
-        let spent = cell.progress.spent_ns(*step);
-        // The last one, which is not over.
+    let first = Step::ALL.iter().filter_map(entered).min();
+    let mut steps = BTreeMap::from([
+        (
+            "prepare".to_owned(),
+            between_ms(began_ns, first.unwrap_or(begun)),
+        ),
+        ("program".to_owned(), between_ms(begun, ended)),
+        ("teardown".to_owned(), between_ms(ended, now)),
+    ]);
+    // From its execution on, the program runs beside init's next steps.
+    let is_before = |step: &&Step| entered(step).is_some_and(|at| at < begun);
+    for step in Step::ALL.iter().filter(is_before) {
+        let mut spent = cell.progress.spent_ns(*step);
+        if cell.progress.step() == Some(*step) {
+            // The one that failed.
+            spent += begun.saturating_sub(cell.progress.since_ns());
+        }
         if let (1.., Some(name)) = (spent, name(*step)) {
             steps.insert(name, spent as f64 / 1e6);
         }

@@ -98,6 +98,9 @@ pub struct Timing {
     pub grace_ms: Option<f64>,
     /// From the program's end until all processes were gone and counted.
     pub teardown_ms: f64,
-    /// The steps of the set-up that are part of `setup_ms`.
+    /// All of the call's time, without a gap: `prepare` until the cell's first process begins,
+    /// the steps of the set-up, `program`, and `teardown`. They add up to the other fields.
+    /// Neither what comes before the call's begin, such as the start of cellblock's own process,
+    /// nor writing the record is part of it.
     pub steps: BTreeMap<String, f64>,
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::sys::resource::Resource;
 use nix::sys::signal::Signal;
 use nix::time::ClockId;
 use nix::unistd::Pid;
@@ -18,8 +19,8 @@ pub use capabilities::{
     last_capability, lock_securebits,
 };
 pub use descriptors::{
-    cloexec_range, close_all_but, close_from, duplicate_above, place, readable, share_file,
-    standard_streams, take_descriptors,
+    cloexec_range, close_all_but, close_from, close_together, duplicate_above, place, readable,
+    share_file, standard_streams, take_descriptors,
 };
 pub use usage::{ChildUsage, CpuTime, ProcessCount, Stopped, children_usage, stopped};
 
@@ -100,6 +101,21 @@ pub fn default_signal_dispositions() {
         // SAFETY: SIG_DFL installs no handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+}
+
+/// Sets a limit of this process, soft and hard, and returns what it was (prlimit(2)).
+///
+/// # Errors
+/// The call's error number; EPERM for a hard limit above the one that holds.
+pub fn swap_rlimit(resource: Resource, (soft, hard): (u64, u64)) -> Result<(u64, u64), Errno> {
+    let new = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
+    let mut old = new;
+    // SAFETY: both limits live through the call, which writes to the second; 0 is this process.
+    Errno::result(unsafe { libc::prlimit(0, resource as _, &raw const new, &raw mut old) })?;
+    Ok((old.rlim_cur, old.rlim_max))
 }
 
 /// Sets the NIS domain name of the UTS namespace (setdomainname(2)).

@@ -1,7 +1,7 @@
 //! A cgroup's directory, held open, and its files.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::{LEAF, PREFIX};
+use crate::probe::contents;
 use record::error::{Result, SetupError, Step};
 use sys::beneath::{Beneath, names};
 
@@ -203,12 +204,6 @@ impl AsFd for Dir {
 /// Reads a file of the kernel's to its end, mostly with one read(2) and another that
 /// finds the end. [`std::fs::read`] asks for the size first, which is 0, and
 /// then begins with small reads, each of which the kernel renders anew.
-pub(super) fn contents(file: File) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(8 * 1024);
-    file.take(u64::MAX).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
 /// The value of `key` in a file of `KEY VALUE` lines, such as `cpu.stat`.
 pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::dir::contents;
+use crate::probe::contents;
 use crate::probe::mounts::{MOUNTINFO, mounts};
 use record::error::{Result, SetupError, Step};
 

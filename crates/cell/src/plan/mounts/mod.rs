@@ -115,6 +115,13 @@ pub(crate) enum MountKind {
     },
 }
 
+impl MountKind {
+    /// Whether it is a device node of the host's.
+    pub(crate) fn is_device(&self) -> bool {
+        matches!(self, Self::Bind { device: true, .. } | Self::Device { .. })
+    }
+}
+
 /// Whether a tmpfs becomes read-only once everything is in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -184,12 +191,17 @@ pub(in crate::plan) fn plan(
     scratch: &[ScratchDir],
 ) -> Result<Vec<Mount>> {
     let mut list = List::default();
-    list.root(files, &spec.read_only_files);
+    let proc = match proc_view(spec, host) {
+        ProcView::Machine => MountKind::Machine(Box::new(Machine::of(spec, host))),
+        ProcView::Processes => MountKind::Proc,
+        ProcView::Host => MountKind::HostProc,
+    };
+    list.root(files, &spec.read_only_files, &proc);
     list.tree(tree);
     if tree.needs_etc {
         list.etc(spec, names);
     }
-    list.system(spec, host, scratch);
+    list.system(host, proc, scratch);
     list.names(tree, names);
     if Trust::of(&spec.network).is_some() {
         list.certificates(tree);
@@ -253,9 +265,13 @@ impl List {
         );
     }
 
-    /// The root holds directories, links and the driver's files, and nothing
+    /// The root holds directories, links, the driver's and the machine's files, and nothing
     /// that the program writes: its size is what goes in and some slack.
-    fn root(&mut self, files: &[(PathBuf, RawText)], callers: &[ReadOnlyFile]) {
+    fn root(&mut self, files: &[(PathBuf, RawText)], callers: &[ReadOnlyFile], proc: &MountKind) {
+        let (pages, inodes) = match proc {
+            MountKind::Machine(machine) => machine.room(),
+            _ => (0, 0),
+        };
         let all = files.iter().map(|(_, content)| content);
         let all = all.chain(callers.iter().map(|file| &file.content));
         let content: u64 = all
@@ -263,8 +279,8 @@ impl List {
             .sum();
         let limit = TmpfsLimit {
             // Certificates may take one.
-            size: Bytes(content + 2 * Bytes::MIB),
-            inodes: 1024,
+            size: Bytes(content + pages * 4096 + 2 * Bytes::MIB),
+            inodes: inodes + 1024,
         };
         self.tmpfs("/", limit, 0o755, Seal::ReadOnly);
     }
@@ -289,12 +305,7 @@ impl List {
         }
     }
 
-    fn system(&mut self, spec: &Spec, host: &HostFacts, scratch: &[ScratchDir]) {
-        let proc = match proc_view(spec, host) {
-            ProcView::Machine => MountKind::Machine(Box::new(Machine::of(spec, host))),
-            ProcView::Processes => MountKind::Proc,
-            ProcView::Host => MountKind::HostProc,
-        };
+    fn system(&mut self, host: &HostFacts, proc: MountKind, scratch: &[ScratchDir]) {
         self.own("/proc", proc);
         self.directory("/dev");
         for name in DEVICES {
