@@ -4,7 +4,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use super::client::Client;
 use crate::skip::skip;
 
 fn modern(version: &str) -> Value {
