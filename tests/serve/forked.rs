@@ -159,7 +159,6 @@ fn a_template_that_is_killed_is_replaced() {
         let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
     }
     // Calls go on, and there are copies of a new template after a while.
-    assert_eq!(run(&mut client, "print(1)")["record"]["stdout"], "1\n");
     until("a new template", || {
         // Copies of the old one may still be counted.
         full(&mut client);
