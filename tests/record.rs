@@ -1,17 +1,11 @@
 //! The record as others see it: its published schema, its JSON, and how it is
 //! shown. `CELLBLOCK_BLESS=1` rewrites the files that are compared with.
 
-#[path = "support/events.rs"]
-mod events;
-#[path = "support/schema.rs"]
-mod schema;
-#[path = "support/validate.rs"]
-mod validate;
-
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::{events, schema};
 use cell::spec::RemoteRequest;
 use cellblock::show::{self, Style};
 use proptest::prelude::*;

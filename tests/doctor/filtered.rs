@@ -11,8 +11,8 @@ use seccompiler::{
     SeccompFilter, SeccompRule, apply_filter,
 };
 
-use super::skip::skip;
 use super::{Findings, NOBODY, Program, is_root};
+use crate::skip::skip;
 
 /// A call, and which of its arguments must have which bits to be denied.
 type Denied = (&'static str, Option<(u8, u64, u64)>);

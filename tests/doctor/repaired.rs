@@ -3,8 +3,8 @@
 
 use std::process::Output;
 
-use super::skip::skip;
 use super::{Findings, Program, available, is_root, run};
+use crate::skip::skip;
 
 /// The commands that a hint gives.
 fn commands(hint: &str) -> Vec<String> {

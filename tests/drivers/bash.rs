@@ -1,7 +1,7 @@
 //! Bash.
 
-use crate::harness::{bash, lasting_bash};
-use crate::live::Live;
+use super::harness::{bash, lasting_bash};
+use super::live::Live;
 
 #[test]
 fn the_exit_status_is_the_scripts() {

@@ -2,8 +2,8 @@
 
 use record::{Variable, Variables};
 
-use crate::harness::{Bench, lasting_bash, other, python, python_with};
-use crate::live::Live;
+use super::harness::{Bench, lasting_bash, other, python, python_with};
+use super::live::Live;
 
 fn named<'a>(list: &'a Variables, name: &str) -> &'a Variable {
     let mut all = list.variables.iter();

@@ -2,7 +2,7 @@
 
 use cell::drivers::frames::{Displayed, Frame};
 
-use crate::harness::{Bench, lasting_bash, other, python};
+use super::harness::{Bench, lasting_bash, other, python};
 
 /// The code of one execution with its result, or with the name of its error.
 type Execution<'a> = (&'a str, Result<Option<&'a str>, &'a str>);

@@ -1,30 +1,23 @@
 //! Runs a driver as a cell would, without the cell.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
-use std::time::{Duration, Instant};
 
+pub(crate) use super::run::{Run, finish, parsed};
 use crate::skip::skip;
-use cell::drivers::frames::{Code, Displayed, Frame, FrameReader, Request, Work};
+use cell::drivers::frames::{Code, Frame, FrameReader, Request, Work};
 use cell::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use record::bytes::RawText;
-use record::json::Json;
-use record::{CodeError, ResultItem};
-use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
-
-/// No run takes longer.
-const DEADLINE: Duration = Duration::from_secs(120);
-
-/// What goes with a result, parsed.
-pub(crate) fn parsed(json: Option<&Json>) -> Option<Value> {
-    json.map(|json| json.parse().unwrap())
-}
 
 /// A place for the files of one or more runs.
 pub(crate) struct Bench {
@@ -35,21 +28,11 @@ pub(crate) struct Bench {
     directory: TempDir,
 }
 
-/// What a run did.
-#[derive(Debug)]
-pub(crate) struct Run {
-    pub(crate) status: ExitStatus,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-    pub(crate) started: bool,
-    pub(crate) done: bool,
-    pub(crate) results: Vec<ResultItem>,
-    pub(crate) updates: Vec<ResultItem>,
-    /// For each, how many results there were, and whether it waits.
-    pub(crate) clears: Vec<(usize, bool)>,
-    pub(crate) notes: Vec<String>,
-    pub(crate) error: Option<CodeError>,
-    pub(crate) is_syntax: bool,
+/// What one of several executions did.
+struct Execution {
+    frames: Vec<Frame>,
+    stdout: String,
+    stderr: String,
 }
 
 /// A bench for Python; `None`, and a word about it, where there is no Python.
@@ -136,16 +119,32 @@ const COMPILED: &str = "/usr/lib/cellblock/java";
 fn compiled_for_java(driver: &Driver, java: &Path) -> Option<&'static Path> {
     static CLASSES: OnceLock<Option<PathBuf>> = OnceLock::new();
     let compile = || {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("java");
-        std::fs::create_dir_all(&directory).unwrap();
         let (path, text) = driver.files_for(&RawText::default()).swap_remove(0);
-        let source = directory.join(path.file_name()?);
+        let compiler = std::fs::canonicalize(java).ok()?.with_file_name("javac");
+        // Compiled once for each source and compiler, since that takes seconds.
+        let of = Sha256::new()
+            .chain_update(text.as_bytes())
+            .chain_update(compiler.as_os_str().as_bytes())
+            .finalize();
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let classes = place.join(format!(
+            "java-{:016x}",
+            u64::from_be_bytes(of[..8].try_into().ok()?)
+        ));
+        if classes.exists() {
+            return Some(classes);
+        }
+        let draft = tempfile::tempdir_in(place).unwrap();
+        let source = draft.path().join(path.file_name()?);
         std::fs::write(&source, text.as_bytes()).unwrap();
-        let compiler = Command::new(java.with_file_name("javac"))
-            .arg("-d")
-            .args([&directory, &source])
-            .status();
-        compiler.ok()?.success().then_some(directory)
+        let mut compiler = Command::new(compiler);
+        compiler.arg("-d").args([draft.path(), &source]);
+        if !compiler.status().ok()?.success() {
+            return None;
+        }
+        // Another process of tests may have been first.
+        let _ = std::fs::rename(draft.path(), &classes);
+        classes.exists().then_some(classes)
     };
     CLASSES.get_or_init(compile).as_deref()
 }
@@ -222,12 +221,29 @@ impl Bench {
     /// Executes pieces of code one after the other in one process: the frames of
     /// each, and how the process ended.
     pub(crate) fn executions(&self, codes: &[&str]) -> (Vec<Vec<Frame>>, ExitStatus) {
+        let (executions, status) = self.execute_each(codes, &[]);
+        let frames = executions.into_iter().map(|execution| execution.frames);
+        (frames.collect(), status)
+    }
+
+    /// Runs pieces of code as [`Self::executions`] does, for an interpreter that starts slowly. A
+    /// run has the output that was written before its piece ended.
+    pub(crate) fn run_each(&self, codes: &[&str], args: &[RawText]) -> Vec<Run> {
+        let (executions, status) = self.execute_each(codes, args);
+        assert_eq!(executions.len(), codes.len());
+        let run = |of: Execution| Run::new(status, of.stdout, of.stderr, of.frames);
+        executions.into_iter().map(run).collect()
+    }
+
+    fn execute_each(&self, codes: &[&str], args: &[RawText]) -> (Vec<Execution>, ExitStatus) {
         let (mut child, mut channel) = self.launch(&RawText::default(), &[]);
         let mut requests = child.stdin.take().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        let mut stderr = child.stderr.take().unwrap();
         let mut reader = FrameReader::new();
         let mut executions = Vec::new();
         for (number, code) in (1..).zip(codes) {
-            let request = self.request(number, false, &RawText::from(*code), &[]);
+            let request = self.request(number, false, &RawText::from(*code), args);
             requests.write_all(&request).unwrap();
             let mut frames = Vec::new();
             let mut chunk = [0; 4096];
@@ -242,7 +258,11 @@ impl Bench {
                 };
                 reader.feed(&chunk[..count], take).unwrap();
             }
-            executions.push(frames);
+            executions.push(Execution {
+                frames,
+                stdout: written(&mut stdout),
+                stderr: written(&mut stderr),
+            });
         }
         drop(requests);
         (executions, child.wait().unwrap())
@@ -324,107 +344,14 @@ impl Bench {
     }
 }
 
-/// Waits for the end of a run and collects what it did.
-pub(crate) fn finish(mut child: Child, mut channel: File) -> Run {
-    let mut stdout = child.stdout.take().unwrap();
-    let mut stderr = child.stderr.take().unwrap();
-    let stdout = thread::spawn(move || read_all(&mut stdout));
-    let stderr = thread::spawn(move || read_all(&mut stderr));
-    let frames = thread::spawn(move || {
-        let mut reader = FrameReader::new();
-        let mut frames = Vec::new();
-        let mut chunk = [0; 4096];
-        while let Ok(count @ 1..) = channel.read(&mut chunk) {
-            reader
-                .feed(&chunk[..count], |execution, frame| {
-                    assert_eq!(execution, 1);
-                    frames.push(frame);
-                })
-                .unwrap();
-        }
-        frames
-    });
-    let deadline = Instant::now() + DEADLINE;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("the run takes longer than {DEADLINE:?}");
-        }
-        thread::sleep(Duration::from_millis(2));
-    };
-    let mut run = Run {
-        status,
-        stdout: stdout.join().unwrap(),
-        stderr: stderr.join().unwrap(),
-        started: false,
-        done: false,
-        results: Vec::new(),
-        updates: Vec::new(),
-        clears: Vec::new(),
-        notes: Vec::new(),
-        error: None,
-        is_syntax: false,
-    };
-    for frame in frames.join().unwrap() {
-        match frame {
-            Frame::Started => run.started = true,
-            Frame::Result(Displayed { item, notes, .. }) => {
-                run.results.push(item);
-                run.notes.extend(notes);
-            }
-            Frame::Update(Displayed { item, notes, .. }) => {
-                run.updates.push(item);
-                run.notes.extend(notes);
-            }
-            Frame::Clear { wait } => run.clears.push((run.results.len(), wait)),
-            Frame::Error { error, is_syntax } => {
-                run.error = Some(error);
-                run.is_syntax = is_syntax;
-            }
-            Frame::Ending | Frame::Exit { .. } => {}
-            Frame::Done { .. } => run.done = true,
-            Frame::Variables(_) => panic!("nobody asked for variables"),
-            Frame::Unknown => panic!("a frame of an unknown kind"),
-        }
-    }
-    run
-}
-
-fn read_all(stream: &mut impl std::io::Read) -> String {
+/// What is in the pipe, which is never full in tests that use this.
+fn written(stream: &mut (impl std::io::Read + AsFd)) -> String {
+    fcntl(&*stream, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
     let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+        Err(error) => panic!("{error}"),
+    }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-impl Run {
-    /// The texts of the results, the main one marked.
-    pub(crate) fn texts(&self) -> Vec<String> {
-        let show = |item: &ResultItem| {
-            let text = item.text.as_deref().unwrap_or("-");
-            format!("{}{text}", if item.is_main_result { "=" } else { "" })
-        };
-        self.results.iter().map(show).collect()
-    }
-
-    /// The error; its absence fails the test.
-    pub(crate) fn error(&self) -> &CodeError {
-        self.error
-            .as_ref()
-            .unwrap_or_else(|| panic!("no error in {self:?}"))
-    }
-
-    /// The traceback without the marks below source lines, which differ
-    /// between versions.
-    pub(crate) fn traceback(&self) -> String {
-        let is_marks =
-            |line: &str| line.contains('^') && line.trim_matches([' ', '^', '~']).is_empty();
-        let lines: Vec<&str> = (self.error().traceback.iter())
-            .filter(|line| !is_marks(line))
-            .map(String::as_str)
-            .collect();
-        lines.join("\n")
-    }
 }

@@ -1,7 +1,7 @@
 //! What Python code may do to its driver, by accident or on purpose: the report
 //! of its own end still comes, or its absence is plain.
 
-use crate::harness::python;
+use super::harness::python;
 
 #[test]
 fn a_program_that_breaks_the_interpreter_is_still_reported() {

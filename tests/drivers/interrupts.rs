@@ -1,7 +1,7 @@
 //! SIGINT ends what an execution runs, and keeps the state.
 
-use crate::harness::{Bench, lasting_bash, other, python};
-use crate::live::Live;
+use super::harness::{Bench, lasting_bash, other, python};
+use super::live::Live;
 
 /// The code of a language.
 struct Language<'a> {

@@ -2,42 +2,52 @@
 
 use cell::drivers::frames::Frame;
 
-use crate::harness::{Bench, other};
+use super::harness::{Bench, other};
 
 fn java() -> Option<Bench> {
     other("java")
 }
 
+/// Runs codes in one process, each with its output and the text of its first result.
+fn check_values(java: &Bench, expected: &[(&str, &str, Option<&str>)]) {
+    let codes: Vec<&str> = expected.iter().map(|(code, ..)| *code).collect();
+    for ((code, stdout, text), run) in expected.iter().zip(java.run_each(&codes, &[])) {
+        assert!(run.error.is_none() && run.done, "{code}\n{run:#?}");
+        assert_eq!(
+            (run.stdout.as_str(), run.texts().first().map(String::as_str)),
+            (*stdout, *text),
+            "{code}"
+        );
+        assert_eq!(run.stderr, "", "{code}");
+    }
+}
+
 #[test]
 fn the_last_expression_is_the_main_result() {
     let Some(java) = java() else { return };
-    for (code, stdout, text) in [
-        (
-            "int x = 40;\nSystem.out.println(\"x is \" + x);\nx + 2",
-            "x is 40\n",
-            Some("=42"),
-        ),
-        ("// nothing", "", None),
-        ("int x = 40;", "", None),
-        ("System.out.print(\"no newline\")", "no newline", None),
-        (
-            "#!/usr/bin/env jshell\nrecord P(int x) {}\nList<P> ps = List.of(new P(1), new P(2));\nps.stream().map(P::x).collect(Collectors.toList())",
-            "",
-            Some("=[1, 2]"),
-        ),
-        (
-            "for (int i = 0; i < 2; i++) {\n  System.out.print(i);\n}\nString s = \"é\\\"\\n\";\ns",
-            "01",
-            Some("=\"é\\\"\\n\""),
-        ),
-    ] {
-        let run = java.quiet(code);
-        assert_eq!(
-            (run.stdout.as_str(), run.texts().first().map(String::as_str)),
-            (stdout, text),
-            "{code}"
-        );
-    }
+    check_values(
+        &java,
+        &[
+            (
+                "int x = 40;\nSystem.out.println(\"x is \" + x);\nx + 2",
+                "x is 40\n",
+                Some("=42"),
+            ),
+            ("// nothing", "", None),
+            ("int x = 40;", "", None),
+            ("System.out.print(\"no newline\")", "no newline", None),
+            (
+                "#!/usr/bin/env jshell\nrecord P(int x) {}\nList<P> ps = List.of(new P(1), new P(2));\nps.stream().map(P::x).collect(Collectors.toList())",
+                "",
+                Some("=[1, 2]"),
+            ),
+            (
+                "for (int i = 0; i < 2; i++) {\n  System.out.print(i);\n}\nString s = \"é\\\"\\n\";\ns",
+                "01",
+                Some("=\"é\\\"\\n\""),
+            ),
+        ],
+    );
     let run = java.run_with(b"args.length + args[0]", &["b \"c\\\n".into(), "é".into()]);
     assert_eq!(run.texts(), ["=\"2b \\\"c\\\\\\n\""]);
 }
@@ -45,7 +55,7 @@ fn the_last_expression_is_the_main_result() {
 #[test]
 fn errors_are_reported_with_the_codes_own_lines() {
     let Some(java) = java() else { return };
-    for (code, name, message, line, is_syntax) in [
+    let expected = [
         (
             "String s = null;\nint g() {\n  return s.length();\n}\n\n// a comment\n\ng();",
             "java.lang.NullPointerException",
@@ -81,15 +91,15 @@ fn errors_are_reported_with_the_codes_own_lines() {
             Some(2),
             true,
         ),
-        (
-            "new Thread(() -> { throw new RuntimeException(\"in a thread\"); }).start();",
-            "java.lang.RuntimeException",
-            "in a thread",
-            None,
-            false,
-        ),
-    ] {
-        let run = java.run(code);
+    ];
+    let mut codes = expected.map(|(code, ..)| code).to_vec();
+    codes.push("int r(int n) { return r(n + 1); }\nr(0)");
+    let mut runs = java.run_each(&codes, &[]);
+    let deep = runs.pop().unwrap();
+    assert_eq!(deep.error().name, "java.lang.StackOverflowError");
+    assert!(deep.error().traceback.len() < 80);
+    assert_eq!(deep.status.code(), Some(1));
+    for ((code, name, message, line, is_syntax), run) in expected.into_iter().zip(runs) {
         let error = run.error();
         assert_eq!(error.name, name, "{code}: {error:?}");
         assert!(error.message.starts_with(message), "{code}: {error:?}");
@@ -98,15 +108,18 @@ fn errors_are_reported_with_the_codes_own_lines() {
             (line, is_syntax),
             "{code}: {error:?}"
         );
-        assert_eq!(run.status.code(), Some(1), "{code}");
         let traceback = error.traceback.join("\n");
         for hidden in ["Shim", "REPL", "jdk.jshell", "do_it"] {
             assert!(!traceback.contains(hidden), "{code}: {traceback}");
         }
     }
-    let run = java.run("int r(int n) { return r(n + 1); }\nr(0)");
-    assert_eq!(run.error().name, "java.lang.StackOverflowError");
-    assert!(run.error().traceback.len() < 80);
+    // A thread may go on after the code.
+    let thread = "new Thread(() -> { throw new RuntimeException(\"in a thread\"); }).start();";
+    let run = java.run(thread);
+    let error = run.error();
+    assert_eq!(error.name, "java.lang.RuntimeException");
+    assert_eq!((error.message.as_str(), error.line), ("in a thread", None));
+    assert_eq!((run.is_syntax, run.status.code()), (false, Some(1)));
 }
 
 /// Every form of a program, with what it writes when its arguments are `a` and `b c`.
@@ -155,39 +168,44 @@ const PROGRAMS: &[(&str, &str)] = &[
         "void main(String[] args) { System.out.print(args[1]); }",
         "b c",
     ),
-    (
-        "import java.util.Scanner;\nclass Main { public static void main(String[] args) { new Thread(() -> System.out.print(\"thread\")).start(); } }",
-        "thread",
-    ),
 ];
+
+/// A program with a thread that may go on after `main`.
+const THREAD: &str = "import java.util.Scanner;\nclass Main { public static void main(String[] args) { new Thread(() -> System.out.print(\"thread\")).start(); } }";
 
 #[test]
 fn programs_run_as_java_runs_a_file() {
     let Some(java) = java() else { return };
-    for (code, stdout) in PROGRAMS {
-        let run = java.run_with(code.as_bytes(), &["a".into(), "b c".into()]);
+    let args = ["a".into(), "b c".into()];
+    let codes: Vec<&str> = PROGRAMS.iter().map(|(code, _)| *code).collect();
+    let runs = java.run_each(&codes, &args);
+    let thread = java.run_with(THREAD.as_bytes(), &args);
+    let expected = PROGRAMS.iter().copied().chain([(THREAD, "thread")]);
+    for ((code, stdout), run) in expected.zip(runs.into_iter().chain([thread])) {
         assert!(
             run.error.is_none() && run.status.success(),
             "{code}\n{run:#?}"
         );
         assert_eq!(
             (run.stdout.as_str(), run.stderr.as_str()),
-            (*stdout, ""),
+            (stdout, ""),
             "{code}"
         );
         assert!(run.texts().is_empty() && run.done, "{code}");
     }
     // A method `main` that the code calls itself, or that is no program's.
-    for (code, stdout) in [
-        ("void main() { System.out.print(1); }\nmain();", "1"),
-        (
-            "class A { static void main(String[] a) { System.out.print(2); } }\nA.main(null);",
-            "2",
-        ),
-        ("class A { int domain(int x) { return x; } }", ""),
-    ] {
-        assert_eq!(java.quiet(code).stdout, stdout, "{code}");
-    }
+    check_values(
+        &java,
+        &[
+            ("void main() { System.out.print(1); }\nmain();", "1", None),
+            (
+                "class A { static void main(String[] a) { System.out.print(2); } }\nA.main(null);",
+                "2",
+                None,
+            ),
+            ("class A { int domain(int x) { return x; } }", "", None),
+        ],
+    );
 }
 
 #[test]
@@ -214,7 +232,7 @@ fn errors_of_programs_have_the_files_own_lines() {
         assert!(!traceback.contains(hidden), "{traceback}");
     }
 
-    for (code, message, line) in [
+    let expected = [
         (
             "class Main {\n  public static void main(String[] a) {\n    int x = \"s\";\n    y = 2;\n  }\n}",
             "incompatible types",
@@ -231,8 +249,9 @@ fn errors_of_programs_have_the_files_own_lines() {
             4,
         ),
         ("package p;\nclass A {}", "no class has a method main", 1),
-    ] {
-        let run = java.run(code);
+    ];
+    let runs = java.run_each(&expected.map(|(code, ..)| code), &[]);
+    for ((code, message, line), run) in expected.into_iter().zip(runs) {
         let error = run.error();
         assert_eq!(
             (error.name.as_str(), error.line, run.is_syntax),
@@ -253,14 +272,15 @@ fn errors_of_programs_have_the_files_own_lines() {
 #[test]
 fn a_package_that_does_not_exist_is_named() {
     let Some(java) = java() else { return };
-    for (code, line) in [
+    let expected = [
         ("int x = 1;\nimport org.json.JSONObject;", 2),
         (
             "import org.json.JSONObject;\nclass M { public static void main(String[] a) { new JSONObject(); } }",
             1,
         ),
-    ] {
-        let run = java.run(code);
+    ];
+    let runs = java.run_each(&expected.map(|(code, _)| code), &[]);
+    for ((_, line), run) in expected.into_iter().zip(runs) {
         let error = run.error();
         assert_eq!(
             (error.name.as_str(), error.message.as_str(), error.line),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Bench, other};
+use super::harness::{Bench, other};
 
 fn node() -> Option<Bench> {
     other("javascript")

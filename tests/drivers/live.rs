@@ -12,7 +12,7 @@ use nix::unistd::{Pid, getpgid};
 use record::bytes::RawText;
 use record::{CodeError, Variables};
 
-use crate::harness::Bench;
+use super::harness::Bench;
 
 /// No answer takes longer.
 const DEADLINE: Duration = Duration::from_secs(120);

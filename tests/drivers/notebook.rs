@@ -1,7 +1,7 @@
 //! What code for notebooks has beside Python: commands, magics, and their shell.
 
-use crate::harness::python;
-use crate::live::Live;
+use super::harness::python;
+use super::live::Live;
 
 #[test]
 fn lines_of_notebooks_do_what_they_say() {

@@ -1,7 +1,7 @@
 //! Code as a file, and the processes that import it.
 
-use crate::harness::python;
-use crate::live::Live;
+use super::harness::python;
+use super::live::Live;
 
 #[test]
 fn code_that_looks_for_its_file_finds_it() {

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 
 use serde_json::json;
 
-use crate::harness::{finish, python};
+use super::harness::{finish, python};
 
 #[test]
 fn the_last_expression_is_the_main_result() {

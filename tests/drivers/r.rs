@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Bench, other, parsed};
+use super::harness::{Bench, other, parsed};
 
 fn r() -> Option<Bench> {
     other("r")

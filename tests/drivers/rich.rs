@@ -5,7 +5,7 @@ use record::ResultItem;
 use record::json::Form;
 use serde_json::{Value, json};
 
-use crate::harness::{Bench, finish, parsed, python, python_with};
+use super::harness::{Bench, finish, parsed, python, python_with};
 use crate::skip::skip;
 
 /// The forms of each result, without text.

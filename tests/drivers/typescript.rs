@@ -1,7 +1,7 @@
 //! What TypeScript code gets from its driver, where Node or the package
 //! `typescript` can take types out.
 
-use crate::harness::{Bench, other};
+use super::harness::{Bench, other};
 use crate::skip::skip;
 
 /// The bench if it runs this code; `None`, and a word about it, if not. Then the error must say

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use record::format::Shape;
 use serde_json::json;
 
-use crate::{sample, shaped};
+use super::{sample, shaped};
 
 #[test]
 fn a_model_reads_results_and_what_was_cut() {

@@ -7,7 +7,7 @@ use record::Record;
 use record::format::Shape;
 use serde_json::{Value, json};
 
-use crate::{complaints, sample, shaped};
+use super::{complaints, sample, shaped};
 
 fn cellblock(words: &[&str], input: &str) -> (i32, String, String) {
     use std::io::Write as _;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use super::client::Client;
 
 /// Each tool's answers have the form that it declares, errors of the code among them.
 #[test]

@@ -6,8 +6,8 @@ use std::process::Command;
 use cellblock::show;
 use record::{Outcome, Record};
 
-use crate::browser::Browser;
-use crate::file;
+use super::browser::Browser;
+use super::file;
 
 const CELLBLOCK: &str = env!("CARGO_BIN_EXE_cellblock");
 /// What it draws the fitted line with.

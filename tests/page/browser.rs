@@ -1,17 +1,30 @@
-//! Chromium without a screen.
+//! What a browser makes of a page.
 
-use std::ffi::OsStr;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use std::{fs, iter, thread};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::json;
+
+use super::chromium::{Chromium, Page};
+
+/// The process of all tests that have a browser at the moment. It takes long to start.
+static SHARED: Mutex<Weak<Mutex<Chromium>>> = Mutex::new(Weak::new());
+
+/// What a page asks for by itself, it asks for within this time after it is complete, or it is
+/// opened once more.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// A browser that is installed.
 pub(crate) struct Browser {
     program: PathBuf,
+    process: Arc<Mutex<Chromium>>,
 }
 
 impl Browser {
@@ -23,54 +36,56 @@ impl Browser {
                 ["chromium", "chromium-browser", "google-chrome"].map(|name| dir.join(name))
             })
             .find(|program| program.exists());
-        if found.is_none() {
+        let Some(program) = found else {
             // The macros write to what the harness keeps back.
             let _ = writeln!(io::stderr(), "{test}: skipped, there is no chromium here");
-        }
-        found.map(|program| Self { program })
+            return None;
+        };
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that a test has failed with may be in any state.
+        let usable = shared.upgrade().filter(|process| !process.is_poisoned());
+        let process = usable.unwrap_or_else(|| Arc::new(Mutex::new(Chromium::start(&program))));
+        *shared = Arc::downgrade(&process);
+        Some(Self { program, process })
     }
 
     pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
-    fn open(&self, page: &str, words: &[&OsStr]) -> Output {
+    /// Does something with a page that is complete, and closes it.
+    fn with<T>(&self, page: &str, width: u32, then: impl FnOnce(&mut Chromium, &Page) -> T) -> T {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("page.html");
         fs::write(&file, page).unwrap();
-        // coreutils' timeout, so that a browser that hangs is a failure.
-        let output = Command::new("timeout")
-            .args(["--kill-after=5", "120"])
-            .arg(&self.program)
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--hide-scrollbars",
-            ])
-            .args([
-                "--disable-dev-shm-usage",
-                "--no-first-run",
-                "--disable-background-networking",
-            ])
-            .arg(format!(
-                "--user-data-dir={}",
-                dir.path().join("profile").display()
-            ))
-            .args(words)
-            .arg(format!("file://{}", file.display()))
-            .env("HOME", dir.path())
-            .output()
-            .unwrap();
-        let complaints = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {complaints}", output.status);
-        output
+        let mut chromium: MutexGuard<'_, Chromium> = self.process.lock().unwrap();
+        let page = chromium.open_blank();
+        let size = json!({"width": width, "height": 2400, "deviceScaleFactor": 1, "mobile": false});
+        chromium.call(Some(&page), "Emulation.setDeviceMetricsOverride", size);
+        chromium.go(&page, &format!("file://{}", file.display()));
+        let done = then(&mut chromium, &page);
+        chromium.close(&page);
+        done
     }
 
     /// The document once it is loaded.
     pub(crate) fn dom(&self, page: &str) -> String {
-        let output = self.open(page, &["--dump-dom".as_ref()]);
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        self.with(page, 800, |chromium, page| {
+            let text = chromium.value(page, "document.documentElement.outerHTML");
+            text.as_str().unwrap().to_owned()
+        })
+    }
+
+    /// A screenshot of a page.
+    pub(crate) fn screenshot(&self, page: &str, width: u32) -> Picture {
+        let shot = self.with(page, width, |chromium, page| {
+            chromium.call(
+                Some(page),
+                "Page.captureScreenshot",
+                json!({"format": "png"}),
+            )
+        });
+        Picture::read(&BASE64.decode(shot["data"].as_str().unwrap()).unwrap())
     }
 
     /// The connections that `page`, made for an address, opens to that address: what
@@ -85,23 +100,10 @@ impl Browser {
             // Its drop ends the server also when this thread panics; else the scope
             // would wait for ever.
             let end = EndOfServer(&is_over, address);
-            self.open(
-                &page,
-                &["--virtual-time-budget=3000".as_ref(), "--dump-dom".as_ref()],
-            );
+            self.with(&page, 800, |_, _| thread::sleep(SETTLED));
             drop(end);
             server.join().unwrap()
         })
-    }
-
-    /// A screenshot of a page.
-    pub(crate) fn screenshot(&self, page: &str, width: u32) -> Picture {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("page.png");
-        let target = format!("--screenshot={}", file.display());
-        let size = format!("--window-size={width},2400");
-        self.open(page, &[target.as_ref(), size.as_ref()]);
-        Picture::read(&file)
     }
 }
 
@@ -145,9 +147,8 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    fn read(path: &Path) -> Self {
-        let file = io::BufReader::new(fs::File::open(path).unwrap());
-        let mut reader = png::Decoder::new(file).read_info().unwrap();
+    fn read(png: &[u8]) -> Self {
+        let mut reader = png::Decoder::new(io::Cursor::new(png)).read_info().unwrap();
         let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut bytes).unwrap();
         let width = info.color_type.samples();

@@ -1,17 +1,14 @@
 //! The page at `/` of a server, used in a real browser.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::browser::Browser;
+use super::browser::Browser;
+use super::chromium::{Chromium, Page};
 
 const TOKEN: &str = "0123456789abcdef";
-/// How long a loaded machine may take for one step.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// A server with a token.
 struct Server {
     child: Child,
@@ -49,100 +46,25 @@ impl Drop for Server {
     }
 }
 
-/// A page that is open in a browser, driven by the browser's own protocol on a pair of pipes.
-struct Page {
-    chromium: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    session: Option<String>,
-    last: u64,
-    _profile: tempfile::TempDir,
+/// A page in a browser of its own.
+struct Tab {
+    chromium: Chromium,
+    page: Page,
 }
 
-impl Page {
+impl Tab {
     fn open(browser: &Browser, url: &str) -> Self {
-        let profile = tempfile::tempdir().unwrap();
-        // The browser reads from descriptor 3 and writes to 4.
-        let script = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
-        let mut chromium = Command::new("sh")
-            .args(["-c", script, "sh"])
-            .arg(browser.program())
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--no-first-run",
-            ])
-            .args(["--disable-dev-shm-usage", "--disable-background-networking"])
-            .arg("--remote-debugging-pipe")
-            .arg(format!("--user-data-dir={}", profile.path().display()))
-            .env("HOME", profile.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (
-            chromium.stdin.take().unwrap(),
-            chromium.stdout.take().unwrap(),
-        );
-        let mut page = Self {
-            chromium,
-            input,
-            output: BufReader::new(output),
-            session: None,
-            last: 0,
-            _profile: profile,
-        };
-        let target = page.call("Target.createTarget", json!({"url": url}))["targetId"].clone();
-        let attached = page.call(
-            "Target.attachToTarget",
-            json!({"targetId": target, "flatten": true}),
-        );
-        page.session = Some(attached["sessionId"].as_str().unwrap().to_owned());
-        page.until(&format!(
-            "document.readyState === 'complete' && location.href.startsWith({url:?})"
-        ));
-        page
+        let mut chromium = Chromium::start(browser.program());
+        let page = chromium.open(url);
+        Self { chromium, page }
     }
 
-    fn call(&mut self, method: &str, params: Value) -> Value {
-        self.last += 1;
-        let mut call = json!({"id": self.last, "method": method, "params": params});
-        if let Some(session) = &self.session {
-            call["sessionId"] = session.clone().into();
-        }
-        write!(self.input, "{call}\0").unwrap();
-        loop {
-            let mut message = Vec::new();
-            self.output.read_until(0, &mut message).unwrap();
-            assert_eq!(message.pop(), Some(0), "the browser has ended");
-            let message: Value = serde_json::from_slice(&message).unwrap();
-            if message["id"] == self.last {
-                assert_eq!(message["error"], Value::Null, "{method}");
-                return message["result"].clone();
-            }
-        }
-    }
-
-    /// The value of an expression in the page.
     fn value(&mut self, expression: &str) -> Value {
-        let asked = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
-        let found = self.call("Runtime.evaluate", asked);
-        assert_eq!(found["exceptionDetails"], Value::Null, "{expression}");
-        found["result"]["value"].clone()
+        self.chromium.value(&self.page, expression)
     }
 
-    /// Waits until an expression is true.
     fn until(&mut self, expression: &str) {
-        let began = Instant::now();
-        while self.value(expression) != true {
-            let text = self.value("document.body?.innerText");
-            assert!(
-                began.elapsed() < PATIENCE,
-                "{expression} is not true of: {text}"
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        self.chromium.until(&self.page, expression);
     }
 
     fn text(&mut self, id: &str) -> String {
@@ -167,13 +89,6 @@ impl Page {
     }
 }
 
-impl Drop for Page {
-    fn drop(&mut self) {
-        let _ = self.chromium.kill();
-        let _ = self.chromium.wait();
-    }
-}
-
 /// The tests of the page, one after the other: a browser takes its time to start.
 #[test]
 fn the_page_of_a_server_works_in_a_browser() {
@@ -181,7 +96,7 @@ fn the_page_of_a_server_works_in_a_browser() {
         return;
     };
     let server = Server::start();
-    let mut page = Page::open(&browser, &server.url);
+    let mut page = Tab::open(&browser, &server.url);
 
     // Without the token, only the form for it is shown.
     page.until("!at('login').hidden");
@@ -224,13 +139,11 @@ fn the_page_of_a_server_works_in_a_browser() {
     let inject = "const one = document.createElement('script'); one.textContent = 'window.taken = 1'; \
                   document.body.append(one); window.taken === undefined";
     assert_eq!(page.value(inject), true, "the policy lets a script in");
-    let mut bare = Page::open(&browser, "about:blank");
+    let bare = page.chromium.open_blank();
     let inject = inject.replace("=== undefined", "=== 1");
-    assert_eq!(
-        bare.value(&inject),
-        true,
-        "the script does nothing anywhere"
-    );
+    let injected = page.chromium.value(&bare, &inject);
+    assert_eq!(injected, true, "the script does nothing anywhere");
+    page.chromium.close(&bare);
 
     // A picture is shown.
     let png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";

@@ -8,8 +8,8 @@ use cellblock::show;
 use record::{Record, ResultItem};
 use serde_json::{Value, json};
 
-use crate::browser::Browser;
-use crate::{PAYLOADS, hostile, sample};
+use super::browser::Browser;
+use super::{PAYLOADS, hostile, sample};
 
 #[test]
 fn no_script_of_a_cell_runs_in_a_browser() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::calls::{Ended, Place};
+use super::calls::{Ended, Place};
 use crate::skip::skip;
 
 const RECIPE: &str = r#"

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -93,11 +93,18 @@ impl Place {
     pub(crate) fn watch(&self, command: &mut Command) -> (Ended, u64, u64) {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
+        let process = Path::new("/proc").join(child.id().to_string());
         let (mut memory, mut disk) = (0, 0);
+        let mut next_look = Instant::now();
         while child.try_wait().unwrap().is_none() {
-            let process = Path::new("/proc").join(child.id().to_string());
             memory = memory.max(peak_memory(&process).unwrap_or(0));
-            disk = disk.max(unnamed(&process).unwrap_or(0) + taken(&self.store().join(".trees")));
+            let begun = Instant::now();
+            if begun >= next_look {
+                let trees = taken(&self.store().join(".trees"));
+                disk = disk.max(unnamed(&process).unwrap_or(0) + trees);
+                // A look at many files takes time, of which the call needs most.
+                next_look = Instant::now() + begun.elapsed() * 9;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         (Ended::of(&child.wait_with_output().unwrap()), memory, disk)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use cell::plan::seccomp::{Alternative, Arch, Policy, Rule, Unheld, Verdict, Width};
 
-use crate::machine::Data;
+use super::machine::Data;
 
 pub(crate) const ALLOW: u32 = 0x7fff_0000;
 pub(crate) const NOTIFY: u32 = 0x7fc0_0000;

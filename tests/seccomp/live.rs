@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use cell::plan::seccomp::{Compiled, Unheld, precompiled};
 use libc::{EAFNOSUPPORT, ENOPROTOOPT, ENOSYS, EPERM};
 
-use crate::kernel::{Call, Ended, in_child};
+use super::kernel::{Call, Ended, in_child};
 
 fn default() -> Option<&'static Compiled> {
     Some(precompiled("default", false, Unheld::default()).unwrap())
@@ -194,7 +194,7 @@ fn x32_and_32_bit_calls_kill() {
     let int_80 = |filter: Option<&Compiled>| {
         in_child(|| {
             if let Some(filter) = filter {
-                crate::kernel::load(&filter.program, 0);
+                super::kernel::load(&filter.program, 0);
             }
             let returned: i32;
             // SAFETY: getpid, number 20 there, takes nothing and changes only

@@ -6,7 +6,7 @@ use std::thread;
 
 use cell::plan::seccomp::{Arch, Compiled, Unheld, precompiled};
 
-use crate::kernel::{Call, Ended, errno, load};
+use super::kernel::{Call, Ended, errno, load};
 
 const NEW_LISTENER: u64 = 8;
 
@@ -100,7 +100,7 @@ fn the_listener_hears_of_denied_numbers_and_denied_arguments() {
 #[test]
 fn without_its_listener_the_filter_still_denies() {
     let filter = precompiled("default", true, Unheld::default()).unwrap();
-    let ended = crate::kernel::in_child(|| {
+    let ended = super::kernel::in_child(|| {
         let listener = load(&filter.program, NEW_LISTENER);
         // SAFETY: the descriptor was just made and is used nowhere else.
         unsafe { libc::close(listener) };

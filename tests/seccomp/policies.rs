@@ -8,8 +8,8 @@ use seccompiler::{
 };
 use serde_json::{Value, json};
 
-use crate::declared::{self, ALLOW, ENOSYS};
-use crate::machine::{self, Data};
+use super::declared::{self, ALLOW, ENOSYS};
+use super::machine::{self, Data};
 
 fn builtin() -> impl Iterator<Item = Policy> {
     BUILTIN

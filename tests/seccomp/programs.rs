@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use cell::plan::seccomp::{BUILTIN, Compiled, Unheld, precompiled};
 
-use crate::kernel::load;
+use super::kernel::load;
 
 fn run(filter: Option<&'static Compiled>, argv: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();

@@ -88,7 +88,7 @@ fn files_travel_as_they_are() {
     let http = server.http();
     create(&http, "a");
     // Longer than one part, and not text.
-    let content: Vec<u8> = (0..9_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let content: Vec<u8> = (0..4_500_000_u32).map(|n| (n % 251) as u8).collect();
     let put = http.request("PUT", "/v1/contexts/a/files/d/a%20b.bin", &content);
     assert_eq!(put.status, 200, "{}", put.text());
     assert!(http.get("/v1/contexts/a/files/d/a%20b.bin").body == content);
@@ -139,12 +139,12 @@ fn files_travel_as_they_are() {
 
 #[test]
 fn only_the_workspace_bounds_a_file() {
-    let server = Server::start_http(&["--workspace-size", "48M"]);
+    let server = Server::start_http(&["--workspace-size", "28M"]);
     let http = server.http();
     create(&http, "a");
     let path = "/v1/contexts/a/files/big";
-    // Not text, and longer than a call.
-    let content: Vec<u8> = (0..30_000_000_u32).map(|n| (n % 251) as u8).collect();
+    // Not text, and longer than a call, which has 16 MiB.
+    let content: Vec<u8> = (0..17_500_000_u32).map(|n| (n % 251) as u8).collect();
     let put = http.request("PUT", &format!("{path}?executable=true"), &content);
     assert_eq!(put.status, 200, "{}", put.text());
     assert_eq!(put.json()["written"]["size"], content.len(), "{put:?}");
@@ -152,8 +152,8 @@ fn only_the_workspace_bounds_a_file() {
     let found = http.get("/v1/contexts/a/stat?path=big").json();
     assert_eq!(found["found"]["entry"]["mode"], 0o755, "{found}");
     let more = http.request("PUT", &format!("{path}?append=true"), &content[..5_000_000]);
-    assert_eq!(more.json()["written"]["size"], 35_000_000, "{more:?}");
-    let full = http.request("PUT", "/v1/contexts/a/files/more", &content);
+    assert_eq!(more.json()["written"]["size"], 22_500_000, "{more:?}");
+    let full = http.request("PUT", "/v1/contexts/a/files/more", &content[..9_000_000]);
     assert_eq!(full.status, 507, "{}", full.text());
     assert_eq!(full.json()["error"]["errno"], "ENOSPC");
     let names = || {
@@ -174,7 +174,7 @@ fn only_the_workspace_bounds_a_file() {
     drop(socket);
     until("the part is removed", || names() == ["big"]);
     let found = http.get("/v1/contexts/a/stat?path=big").json();
-    assert_eq!(found["found"]["entry"]["size"], 35_000_000, "{found}");
+    assert_eq!(found["found"]["entry"]["size"], 22_500_000, "{found}");
     assert_eq!(last_value(&run_in(&http, "a", "1 + 1")), "2");
 }
 

@@ -16,6 +16,8 @@ mod harness;
 mod http;
 mod http_client;
 mod leaks;
+#[path = "../support/long.rs"]
+mod long;
 mod mcp;
 mod memory;
 mod pandas;

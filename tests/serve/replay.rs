@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server, cellblock, descendants, until, wall};
+use crate::long::is_long;
 use crate::skip::skip;
 
 /// Code in a language that increments a variable `x`, keeps it in a file, and shows both.
@@ -107,7 +108,9 @@ fn look<'v>(
     (stdout(seen), seen["state"].as_str().unwrap())
 }
 
-fn replays(language: &Language) {
+/// State that is made again in a language. Unless `is_whole`, that is done once, in a branch, and
+/// once in a context that goes back.
+fn replays(language: &Language, is_whole: bool) {
     // Without a memory cgroup, Node's and Java's reservations need this much.
     let server = Server::start_untraced(&["--memory", "2G", "--wall", &wall()]);
     let mut client = server.connect();
@@ -138,8 +141,10 @@ fn replays(language: &Language) {
 
     // Its branches go on from there, independently of each other.
     let mut draws = Vec::new();
-    let forked = client.ask("context.fork", json!({"context": "a", "n": 2}));
+    let count = if is_whole { 2 } else { 1 };
+    let forked = client.ask("context.fork", json!({"context": "a", "n": count}));
     let branches = forked["branches"].as_array().unwrap();
+    assert_eq!(branches.len(), count);
     for branch in branches {
         assert_eq!(branch["state"], "restored", "{branch}");
         let why = branch["why"].as_str().unwrap();
@@ -167,14 +172,36 @@ fn replays(language: &Language) {
     let gone = client.call("file.read", json!({"context": "a", "path": "new"}));
     assert_eq!(gone["error"]["code"], "not_found", "{gone}");
 
+    draws.push(client.run_in("a", language.draw));
+    if is_whole {
+        let more = resumes(language, &server, &mut client);
+        draws.extend(more);
+    } else {
+        client.ask("context.delete", json!({"context": "a"}));
+    }
+    until("the end of all", || {
+        server.checkpoints() == 0 && descendants(server.child.id()).len() <= 1
+    });
+    let mut drawn: Vec<&str> = draws
+        .iter()
+        .flat_map(|one| stdout(one).split_whitespace())
+        .collect();
+    let count = drawn.len();
+    assert!(count >= 2 * draws.len(), "{draws:?}");
+    drawn.sort_unstable();
+    drawn.dedup();
+    assert_eq!(drawn.len(), count, "no generator repeats itself: {draws:?}");
+}
+
+/// The context `a`, which went back to its checkpoint, is suspended and lost. Returns what its
+/// generators gave in the end, and deletes it.
+fn resumes(language: &Language, server: &Server, client: &mut Client) -> Vec<Value> {
+    let seen = &mut Value::Null;
     client.ask("context.suspend", json!({"context": "a"}));
     until("the end of its cell", || {
         client.status()["cells"]["used"] == 0
     });
-    assert_eq!(
-        look(language, &mut client, "a", seen),
-        ("12 2\n", "restored")
-    );
+    assert_eq!(look(language, client, "a", seen), ("12 2\n", "restored"));
     client.run_in("a", language.count);
 
     // A lost state is restored on request before anything else is executed. The workspace stays as
@@ -191,20 +218,14 @@ fn replays(language: &Language) {
     );
     let resumed = client.ask("context.resume", json!({"context": "a"}));
     assert_eq!(resumed["state"], "restored", "{resumed}");
-    assert_eq!(
-        look(language, &mut client, "a", seen),
-        ("13 13\n", "restored")
-    );
+    assert_eq!(look(language, client, "a", seen), ("13 13\n", "restored"));
     client.ask("file.read", json!({"context": "a", "path": "kept"}));
     let resumed = client.ask("context.resume", json!({"context": "a"}));
     assert_eq!(resumed["state"], "kept", "{resumed}");
     let restarted = client.ask("context.restart", json!({"context": "a"}));
     assert_eq!(restarted["state"], "lost");
     client.ask("context.resume", json!({"context": "a"}));
-    assert_eq!(
-        look(language, &mut client, "a", seen),
-        ("13 13\n", "restored")
-    );
+    assert_eq!(look(language, client, "a", seen), ("13 13\n", "restored"));
 
     // A history that begins after a loss begins with the workspace of that moment.
     client.run_in("a", language.end);
@@ -216,37 +237,22 @@ fn replays(language: &Language) {
         .unwrap()
         .to_owned();
     until("the checkpoint's removal", || server.checkpoints() == 1);
-    assert_eq!(
-        look(language, &mut client, &name, seen),
-        ("14 14\n", "restored")
-    );
+    assert_eq!(look(language, client, &name, seen), ("14 14\n", "restored"));
     client.run_in(&name, language.end);
     client.ask("context.resume", json!({"context": name}));
-    assert_eq!(
-        look(language, &mut client, &name, seen),
-        ("14 14\n", "restored")
-    );
+    assert_eq!(look(language, client, &name, seen), ("14 14\n", "restored"));
+    let mut draws = Vec::new();
     for name in ["a", &name] {
         draws.push(client.run_in(name, language.draw));
         client.ask("context.delete", json!({"context": name}));
     }
-    until("the end of all", || {
-        server.checkpoints() == 0 && descendants(server.child.id()).len() <= 1
-    });
-    let mut drawn: Vec<&str> = draws
-        .iter()
-        .flat_map(|one| stdout(one).split_whitespace())
-        .collect();
-    let count = drawn.len();
-    assert!(count >= 2 * draws.len(), "{draws:?}");
-    drawn.sort_unstable();
-    drawn.dedup();
-    assert_eq!(drawn.len(), count, "no generator repeats itself: {draws:?}");
+    draws
 }
 
 fn in_language(name: &str) {
     let language = LANGUAGES.iter().find(|language| language.name == name);
-    replays(language.unwrap());
+    // A start of Java takes seconds here: from source, since the host has no compiled shim.
+    replays(language.unwrap(), name != "java" || is_long());
 }
 
 #[test]

@@ -494,7 +494,6 @@ fn entry() -> impl Strategy<Value = Made> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
     /// Whatever the entries, in both modes: nothing outside is touched, and all of it can
     /// be removed again.
     #[test]

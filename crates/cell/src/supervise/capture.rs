@@ -381,8 +381,6 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
-
         /// Caps and chunks large enough for buffers to grow and rings to wrap.
         #[test]
         fn equals_the_model_at_size(

@@ -621,9 +621,9 @@ final class Program {
         return mistakes().map(each -> new Problem(each.getMessage(Locale.ENGLISH), (int) Math.max(0, each.getPosition()))).toList();
     }
 
-    /** Whether all that is wrong are names that it does not declare. */
+    /** Whether all that is wrong with a program are names that it does not declare. */
     boolean lacksNames() {
-        return mistakes().allMatch(each -> each.getCode().startsWith("compiler.err.cant.resolve"));
+        return main != null && mistakes().allMatch(each -> each.getCode().startsWith("compiler.err.cant.resolve"));
     }
 
     /** Calls `main` on this thread. */

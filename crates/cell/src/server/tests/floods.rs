@@ -52,11 +52,11 @@ fn a_flood_of_orders_is_refused_and_then_ends_the_cell() {
 /// for their reader.
 #[test]
 fn results_are_reported_without_a_further_copy() {
-    const KEPT: u64 = 8 << 10;
+    const KEPT: u64 = 4 << 10;
     const FORMS: [&str; 3] = [
-        r#"{"application/json": ["x" * 999] * 7900, "text/plain": "x"}"#,
-        r#"{"application/json": ["x" * 9] * 560000, "text/plain": "x"}"#,
-        r#"{"text/html": "x" * 7900000, "text/plain": "x"}"#,
+        r#"{"application/json": ["x" * 999] * 3900, "text/plain": "x"}"#,
+        r#"{"application/json": ["x" * 9] * 280000, "text/plain": "x"}"#,
+        r#"{"text/html": "x" * 3900000, "text/plain": "x"}"#,
     ];
     alone(|| {
         let spawner = spawner()?;
@@ -68,9 +68,9 @@ fn results_are_reported_without_a_further_copy() {
             let code = format!("class R:\n  def _repr_mimebundle_(self, *a, **k): {shown}\nR()");
             front.begin(2, &code, json!({"events": true}))?;
             let record = &front.report("answer")?["record"];
-            assert!(record["results"][0].to_string().len() > 6 << 20);
+            assert!(record["results"][0].to_string().len() > 3 << 20);
             let more = peak(front.supervisor) - before;
-            assert!(more < KEPT + (28 << 10), "{form}: {more} KiB");
+            assert!(more < KEPT + (14 << 10), "{form}: {more} KiB");
         }
         Ok(())
     });

@@ -885,8 +885,6 @@ fn a_full_disk_leaves_a_kept_workspace_as_it_was() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     /// Whatever was there before, the directory then holds what the cell did.
     #[test]
     fn a_kept_workspace_equals_the_cells(
@@ -911,8 +909,6 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     #[test]
     fn equals_a_naive_comparison(
         before in proptest::collection::btree_map("[a-c.][a-c](/[a-c-]{1,2}){0,2}x", "[01]{0,3}", 0..6),

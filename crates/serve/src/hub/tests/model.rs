@@ -1,4 +1,4 @@
-//! Random interleavings against a model. `SERVE_CASES` sets how many.
+//! Random interleavings against a model. `PROPTEST_CASES` sets how many.
 
 use std::collections::BTreeMap;
 
@@ -367,13 +367,8 @@ fn choose<T: Copy>(from: &[T], which: u8) -> Option<T> {
     from.get(index).copied()
 }
 
-fn cases() -> u32 {
-    let asked = std::env::var("SERVE_CASES").ok();
-    asked.and_then(|cases| cases.parse().ok()).unwrap_or(256)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: cases(), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_interleaving_answers_every_call_once(steps in proptest::collection::vec(step(), 1..120)) {

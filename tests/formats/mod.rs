@@ -6,13 +6,12 @@ mod bounds;
 mod brief;
 mod calls;
 mod charts;
-#[path = "../support/validate.rs"]
-mod validate;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use crate::validate;
 use jsonschema::Validator;
 use proptest::prelude::*;
 use record::format::{Format, Shape};

@@ -10,5 +10,3 @@ mod image;
 mod imports;
 mod lifecycle;
 mod schema;
-#[path = "../support/skip.rs"]
-mod skip;

@@ -8,12 +8,10 @@ use std::process::{Command, Output};
 
 use cell::doctor::{Check, Report, SCHEMA, Status};
 
-use self::skip::skip;
+use crate::skip::skip;
 
 mod filtered;
 mod repaired;
-#[path = "../support/skip.rs"]
-mod skip;
 
 /// Every check, in order.
 const NAMES: [&str; 35] = [

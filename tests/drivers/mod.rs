@@ -3,8 +3,6 @@
 
 mod bash;
 mod describe;
-#[path = "../support/dispositions.rs"]
-mod dispositions;
 mod executions;
 mod frames;
 mod harness;
@@ -18,7 +16,6 @@ mod pools;
 mod python;
 mod r;
 mod rich;
-#[path = "../support/skip.rs"]
-mod skip;
+mod run;
 mod typescript;
 mod units;

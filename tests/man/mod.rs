@@ -1,6 +1,6 @@
 //! The manual pages in man/ are those of the declarations.
 //!
-//! `CELLBLOCK_BLESS=1 cargo test --test man` rewrites them.
+//! `CELLBLOCK_BLESS=1 cargo test --test product man::` rewrites them.
 
 mod commands;
 mod prose;
@@ -235,7 +235,7 @@ fn pages_are_those_of_the_declarations() {
         assert!(
             found[name] == *text,
             "man/{name} is not what the declarations say (first difference: {differs:?}); \
-             CELLBLOCK_BLESS=1 cargo test --test man rewrites it"
+             CELLBLOCK_BLESS=1 cargo test --test product man:: rewrites it"
         );
     }
 }

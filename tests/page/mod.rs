@@ -3,6 +3,7 @@
 
 mod analysis;
 mod browser;
+mod chromium;
 mod console;
 mod seen;
 mod tags;
@@ -334,7 +335,6 @@ fn nothing_of_a_cell_becomes_a_tag() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn no_text_becomes_a_tag(text in any::<String>(), more in "[<>\"'&/a-z =!-]{0,40}") {
         assert_has_only_its_own_tags(&show::render_html(&hostile(&format!("{text}{more}"))));

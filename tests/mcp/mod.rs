@@ -6,5 +6,3 @@
 mod client;
 mod results;
 mod sessions;
-#[path = "../support/skip.rs"]
-mod skip;
