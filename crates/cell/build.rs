@@ -5,6 +5,8 @@ use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use sha2::{Digest as _, Sha256};
+
 #[path = "src/plan/seccomp/bpf.rs"]
 pub mod bpf;
 #[path = "src/plan/seccomp/compile.rs"]
@@ -43,6 +45,8 @@ fn main() -> Result<(), String> {
     write_to(&out.join("seccomp_policies.rs"), &source(arch)?)?;
     pack_policies(&out)?;
     pack_shims(&out)?;
+    let digest = digest(&files("python/cellblock_driver", "py")?)?;
+    write_to(&out.join("python.digest"), &digest)?;
     compile_profiles(&out.join("profiles"))
 }
 
@@ -82,6 +86,21 @@ fn node_driver() -> Result<String, String> {
         driver += &format!("'./{name}'(require, module) {{\n{}}},\n", read(path)?);
     }
     Ok(driver + "};\nload(`./${require('path').basename(__filename)}`);\n")
+}
+
+/// A digest of files, in hexadecimal digits.
+fn digest(paths: &[PathBuf]) -> Result<String, String> {
+    let mut digest = Sha256::new();
+    for path in paths {
+        let content = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        digest.update(content.len().to_le_bytes());
+        digest.update(content);
+    }
+    Ok(digest
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 /// A language's files with this extension, in the order of their names.

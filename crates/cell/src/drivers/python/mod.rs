@@ -98,7 +98,8 @@
 //! `sys.modules` does not know cannot be there.
 
 use super::{
-    Content, Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, file, profile,
+    Compiler, Content, Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, file,
+    profile,
 };
 use record::{Category, CodeError};
 
@@ -117,14 +118,41 @@ macro_rules! modules {
     };
 }
 
+/// The directory of these in a cell.
+macro_rules! directory {
+    () => {
+        "/run/cellblock/cellblock_driver"
+    };
+}
+
 const MODULES: DriverFile = DriverFile {
-    path: "/run/cellblock/cellblock_driver/modules",
+    path: concat!(directory!(), "/modules"),
     content: Content::Plain(modules!(
         "codefile" "describe" "display" "doublefork" "ending" "errors" "eventloop" "figures"
-        "hooks" "immortal" "interrupts" "ipython" "magics" "notebook" "output" "packages"
+        "hooks" "immortal" "interrupts" "ipython" "magics" "main" "notebook" "output" "packages"
         "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "tables" "template"
         "timing" "tracebacks" "workers"
     )),
+};
+
+/// What most executions need is compiled ahead.
+const COMPILER: Compiler = Compiler {
+    arguments: &[
+        "-I",
+        "-S",
+        "-B",
+        "-X",
+        "utf8",
+        "-c",
+        include_str!("cellblock_driver/compiled.py"),
+        directory!(),
+    ],
+    input: modules!(
+        "codefile" "display" "ending" "errors" "eventloop" "interrupts" "main" "output" "protocol"
+        "results" "rich" "session" "source" "tracebacks"
+    ),
+    digest: include_str!(concat!(env!("OUT_DIR"), "/python.digest")),
+    path: concat!(directory!(), "/compiled"),
 };
 
 /// See the module's documentation.
@@ -139,6 +167,7 @@ pub(super) static DRIVER: Driver = Driver {
     ],
     flags: &["-B", "-X", "utf8", MAIN.path],
     files: &[MAIN, MODULES],
+    compiler: Some(COMPILER),
     delivery: Delivery::Channel,
     is_template: true,
     settles: true,
