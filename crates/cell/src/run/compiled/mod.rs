@@ -194,6 +194,46 @@ mod tests {
     }
 
     #[test]
+    fn another_interpreter_or_tree_has_another_key() {
+        use std::fs;
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let make = |place: &Path| {
+            let bin = place.join("usr/bin");
+            fs::create_dir_all(&bin).unwrap();
+            let python = bin.join("python3");
+            fs::write(&python, "#!").unwrap();
+            fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+            python
+        };
+        let driver = crate::drivers::find("python").unwrap();
+        let compiler = driver.compiler.unwrap();
+        let inside = Path::new("/usr/bin/python3");
+        let of = |place: &Path| {
+            let tree = Tree::find(&RootfsRef::Dir(place.to_owned()), None, None).unwrap();
+            key(&tree, &compiler, inside).unwrap()
+        };
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let python = make(one.path());
+        let mut seen = vec![of(one.path())];
+        assert_eq!(of(one.path()), seen[0]);
+        // The same file in another tree, as in the store.
+        fs::create_dir_all(other.path().join("usr/bin")).unwrap();
+        fs::hard_link(&python, other.path().join("usr/bin/python3")).unwrap();
+        seen.extend([of(one.path()), of(other.path())]);
+        fs::write(&python, "#?").unwrap();
+        seen.push(of(one.path()));
+        // With the size and the time of the one before.
+        let time = python.metadata().unwrap().modified().unwrap();
+        fs::remove_file(&python).unwrap();
+        make(one.path());
+        fs::File::open(&python).unwrap().set_modified(time).unwrap();
+        seen.push(of(one.path()));
+        let distinct: std::collections::BTreeSet<_> = seen.iter().collect();
+        assert_eq!(distinct.len(), seen.len());
+    }
+
+    #[test]
     fn what_is_compiled_fits_into_a_pipe() {
         for compiler in crate::drivers::TABLE.iter().filter_map(|d| d.compiler) {
             assert!(compiler.input.len() < 1 << 16);

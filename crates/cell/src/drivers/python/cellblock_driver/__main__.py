@@ -5,6 +5,7 @@ such a file, has the code of some of them, of a Python like this one (compiled.p
 
 from _frozen_importlib_external import MAGIC_NUMBER
 from marshal import loads  # a program may replace those of modules
+from sys import flags
 
 DIRECTORY = __file__.rpartition("/")[0]
 
@@ -21,10 +22,11 @@ def source(name):
 
 
 def read_compiled():
-    """The code of modules by their names; none if it is of another Python."""
+    """The code of modules by their names; none if it is of another Python. One that is told to
+    optimise leaves docstrings out."""
     try:
         data = memoryview(read("compiled"))
-        if data[: len(MAGIC_NUMBER)] == MAGIC_NUMBER:
+        if data[: len(MAGIC_NUMBER)] == MAGIC_NUMBER and not flags.optimize:
             places = loads(data[len(MAGIC_NUMBER) :])
             return {name: data[-place:] for name, place in places.items()}
     except Exception:
