@@ -83,7 +83,10 @@ pub(super) fn execute(
         ([], Ok(())) => u8::try_from(record.exit_code).unwrap_or(FAILED),
         _ => FAILED,
     };
-    compiled.keep();
+    // A caller that cancels the call waits for its end, and what fails here fails there, too.
+    if !matches!(record.outcome, Outcome::Cancelled | Outcome::Setup) {
+        compiled.keep();
+    }
     status
 }
 
