@@ -5,6 +5,8 @@ use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use sha2::{Digest as _, Sha256};
+
 #[path = "src/plan/seccomp/bpf.rs"]
 pub mod bpf;
 #[path = "src/plan/seccomp/compile.rs"]
@@ -43,6 +45,8 @@ fn main() -> Result<(), String> {
     write_to(&out.join("seccomp_policies.rs"), &source(arch)?)?;
     write_to(&out.join("policy_texts.rs"), &policy_texts()?)?;
     write_to(&out.join("driver.cjs"), &node_driver()?)?;
+    let digest = digest(&files("python/cellblock_driver", "py")?)?;
+    write_to(&out.join("python.digest"), &digest)?;
     compile_profiles(&out.join("profiles"))
 }
 
@@ -63,6 +67,33 @@ fn node_driver() -> Result<String, String> {
         driver += &format!("'./{name}'(require, module) {{\n{}}},\n", read(path)?);
     }
     Ok(driver + "};\nload(`./${require('path').basename(__filename)}`);\n")
+}
+
+/// A digest of files, in hexadecimal digits.
+fn digest(paths: &[PathBuf]) -> Result<String, String> {
+    let mut digest = Sha256::new();
+    for path in paths {
+        let content = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        digest.update(content.len().to_le_bytes());
+        digest.update(content);
+    }
+    Ok(digest
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}
+
+/// A language's files with this extension, in the order of their names.
+fn files(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
+    let folder = Path::new("src/drivers").join(folder);
+    let fail = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let paths = fs::read_dir(&folder).map_err(fail)?;
+    let mut paths = (paths.map(|entry| Ok(entry.map_err(fail)?.path())))
+        .collect::<Result<Vec<PathBuf>, String>>()?;
+    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
+    paths.sort();
+    Ok(paths)
 }
 
 /// The Rust source of `texts::TEXTS`.

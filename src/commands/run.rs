@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::outlet::{self, Outlet};
 use super::{FAILED, complain, destination, remote};
 use crate::cli::{Options, TERMINAL_TAKEN};
-use cell::run::{CellStart, Info, Passed};
+use cell::run::{CellStart, Compiled, Info, Passed};
 use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
 use cell::{Parent, run};
 use record::bytes::RawText;
@@ -37,6 +37,7 @@ pub(super) fn execute(
     // First: a parent that ends from here on is seen.
     let parent = options.die_with_parent.then(Parent::hold).transpose();
     let passed = Passed::default();
+    let compiled = Compiled::default();
     let spec = flags.and_then(|flags| {
         let mut spec = load(mode, options, flags)?;
         lend(&mut spec, &passed, inherited)?;
@@ -60,6 +61,8 @@ pub(super) fn execute(
                 start,
                 passed: Some(&passed),
                 info: info.as_ref(),
+                // A cell in several steps is for looking at, or has a template.
+                compiled: (start == CellStart::Cold).then_some(&compiled),
             };
             match start {
                 CellStart::Carried => cell::execute_carried(caller, spec, began),
@@ -76,10 +79,15 @@ pub(super) fn execute(
     let info = request.as_ref().ok().and_then(|(.., info)| info.as_ref());
     let told = info.map_or(Ok(()), |info| info.ended(record.exit_code));
     let _ = told.as_ref().inspect_err(|error| complain(error));
-    match (&*outlet.deliver(&record), told) {
+    let status = match (&*outlet.deliver(&record), told) {
         ([], Ok(())) => u8::try_from(record.exit_code).unwrap_or(FAILED),
         _ => FAILED,
+    };
+    // A caller that cancels the call waits for its end, and what fails here fails there, too.
+    if !matches!(record.outcome, Outcome::Cancelled | Outcome::Setup) {
+        compiled.keep();
     }
+    status
 }
 
 /// Has a server run code, and delivers its record.

@@ -175,6 +175,8 @@ impl<'s> Cell<'s> {
             .args(&self.operands)
             // A rootfs in the user's store must not change a test.
             .env("CELLBLOCK_STORE", self.stage.dir.join("no-store"))
+            // Nor is what a test keeps the user's.
+            .env("XDG_CACHE_HOME", self.stage.dir.join("cache"))
             .envs(self.caller_env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command

@@ -4,6 +4,7 @@ use crate::cells::Suite;
 
 mod binds;
 mod callers;
+mod compiled;
 mod crowd;
 mod disk;
 mod ends;
@@ -69,4 +70,5 @@ pub(crate) const SUITES: &[&Suite] = &[
     &crowd::SUITE,
     &mix::SUITE,
     &languages::SUITE,
+    &compiled::SUITE,
 ];

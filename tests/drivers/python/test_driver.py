@@ -1,9 +1,12 @@
 """Tests of the Python driver's modules: `python3 -m unittest` with PYTHONPATH at
 crates/cell/src/drivers/python."""
 
+import glob
+import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import types
 import unittest
 
@@ -254,6 +257,115 @@ class Values(unittest.TestCase):
     def test_units_are_in_brackets(self):
         units = [figures.unit(label) for label in ("way (km)", "way [m]", "way", "(m)")]
         self.assertEqual(units, ["km", "m", None, None])
+
+
+class Compiled(unittest.TestCase):
+    """The driver's code as its Python has compiled it, beside the sources."""
+
+    SHOWS = b"""
+import builtins, os, site, sys
+print(sys.path, sys.flags, sorted(sys.modules), sorted(vars(builtins)), sys.prefix, sys.base_prefix)
+print(site.ENABLE_USER_SITE, [type(finder) for finder in sys.meta_path], exit, __file__)
+print(os.environ.get("FROM_PTH"), display.__doc__)
+display(1, [2])
+raise ValueError("an error")
+"""
+
+    def setUp(self):
+        self.place = tempfile.TemporaryDirectory()
+        self.addCleanup(self.place.cleanup)
+        own = os.path.dirname(protocol.__file__)
+        sources = {}
+        for path in sorted(glob.glob(own + "/*.py")):
+            with open(path, "rb") as file:
+                sources[os.path.basename(path)[:-3]] = file.read()
+        self.write("__main__.py", sources.pop("__main__"))
+        self.compiler = sources.pop("compiled").decode()
+        parts = (b"\f%s\n%s" % (name.encode(), text) for name, text in sources.items())
+        self.modules = b"".join(parts)
+        self.forged = self.modules.replace(b"\fmain\n", b"\fmain\nprint('compiled')\n")
+        self.write("modules", self.modules)
+
+    def write(self, name, content):
+        with open(self.place.name + "/" + name, "wb") as file:
+            file.write(content)
+
+    def compiled(self, modules):
+        command = [sys.executable, "-I", "-S", "-c", self.compiler, self.place.name]
+        run = subprocess.run(command, input=modules, stdout=subprocess.PIPE, check=True)
+        return bytes.fromhex(run.stdout.decode())
+
+    def run_driver(self, python=sys.executable, code=SHOWS, **variables):
+        """What a program shows, on its streams and the channel."""
+        keys = b"execution", b"code", b"name", b"directory"
+        values = b"1", code, b"main.py", b"/"
+        request = encoded(*[(b"t", key, value) for key, value in zip(keys, values)])
+        with tempfile.TemporaryFile() as requests, tempfile.TemporaryFile() as frames:
+            requests.write(request)
+            requests.seek(0)
+            both = requests.fileno(), frames.fileno()
+            run = subprocess.run(
+                ["bash", "-c", 'exec "$0" -B -X utf8 "$1" 3 3<&%d 4>&%d' % both, python, self.place.name + "/__main__.py"],
+                pass_fds=both,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={"PATH": os.environ["PATH"], **variables},
+            )
+            frames.seek(0)
+            return run.returncode, run.stdout, frames.read()
+
+    def test_it_is_executed(self):
+        self.write("compiled", self.compiled(self.forged))
+        self.assertEqual(self.run_driver(code=b"print(1)")[1], b"compiled\n1\n")
+
+    def test_that_of_another_python_is_not(self):
+        forged, magic = self.compiled(self.forged), importlib.util.MAGIC_NUMBER
+        for content in (
+            b"\0" + forged[1:],
+            forged[:40],
+            magic + b"N",
+            magic + b"\xff" * 100,
+            magic,
+            b"",
+        ):
+            self.write("compiled", content)
+            self.assertEqual(self.run_driver(code=b"print(1)")[1], b"1\n", content[:8])
+
+    def test_nothing_else_differs(self):
+        home = self.place.name + "/home"
+        library = home + "/.local/lib/python%d.%d/site-packages" % sys.version_info[:2]
+        os.makedirs(library)
+        with open(library + "/own.pth", "w") as file:
+            file.write("import os; os.environ['FROM_PTH'] = 'user'\n/\n")
+        with open(library + "/usercustomize.py", "w") as file:
+            file.write("print('usercustomize')\n")
+        with open(home + "/sitecustomize.py", "w") as file:
+            file.write("print('sitecustomize')\n")
+        try:
+            environment = self.place.name + "/environment"
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+            pythons = sys.executable, environment + "/bin/python"
+        except subprocess.CalledProcessError:
+            pythons = (sys.executable,)  # Debian has that module in a package of its own
+        starts = [
+            (python, variables)
+            for python in pythons
+            for variables in (
+                {},
+                {"HOME": home},
+                {"HOME": home, "PYTHONPATH": home},
+                {"PYTHONOPTIMIZE": "2"},
+            )
+        ]
+        sources = [self.run_driver(python, **variables) for python, variables in starts]
+        self.write("compiled", self.compiled(self.modules))
+        for (python, variables), expected in zip(starts, sources):
+            status, shown, frames = expected
+            self.assertEqual(status, 1, shown)
+            self.assertIn(b"ValueError", frames)
+            has_user_site = "HOME" in variables and python == sys.executable
+            self.assertEqual(b"usercustomize" in shown, has_user_site)
+            self.assertEqual(self.run_driver(python, **variables), expected, (python, variables))
 
 
 if __name__ == "__main__":

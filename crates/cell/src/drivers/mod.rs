@@ -84,6 +84,8 @@ pub struct Driver {
     pub(crate) probes: &'static [&'static str],
     /// Where a prepared rootfs may have the shim compiled.
     pub(crate) compiled: Option<Compiled>,
+    /// How the interpreter compiles the shim, where that is done at its first start.
+    pub(crate) compiler: Option<Compiler>,
     /// Whether the shim can be a template, from which others are forked ([`template`]).
     pub(crate) is_template: bool,
     /// Whether SIGURG interrupts the code. SIGINT is then only for what the interpreter waits for.
@@ -127,6 +129,7 @@ const SCRIPT: Driver = Driver {
     heap: None,
     probes: &[],
     compiled: None,
+    compiler: None,
     is_template: false,
     urgent_interrupts: false,
     settles: false,
@@ -255,6 +258,19 @@ pub(crate) struct Compiled {
     pub(crate) extension: &'static str,
     /// The arguments instead of the shim's path, given the file's path.
     pub(crate) arguments: fn(String) -> Vec<String>,
+}
+
+/// How an interpreter compiles a shim for itself. It executes nothing of a caller's by that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compiler {
+    /// Its arguments.
+    pub(crate) arguments: &'static [&'static str],
+    /// What it reads from standard input, a pipe. It writes hexadecimal digits to standard output.
+    pub(crate) input: &'static str,
+    /// A digest of these.
+    pub(crate) digest: &'static str,
+    /// Where the shim looks for the compiled form, below [`DIRECTORY`].
+    pub(crate) path: &'static str,
 }
 
 /// How the code reaches the interpreter.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FileStat, Mode};
 use serde::Serialize;
 
 use crate::spec::RootfsRef;
@@ -106,6 +106,11 @@ impl Tree {
         }
     }
 
+    /// Whether this is the host's own.
+    pub(crate) fn is_host(&self) -> bool {
+        self.label == "host" && self.base == Path::new("/")
+    }
+
     /// Whether `path`, absolute inside the cell, leads to something executable
     /// within the tree. Links are followed as they would be inside.
     pub fn has_program(&self, path: &Path) -> bool {
@@ -151,6 +156,11 @@ impl Tree {
     }
 
     fn mode_of_file(&self, path: &Path) -> Option<u32> {
+        self.status_of_file(path).map(|status| status.st_mode)
+    }
+
+    /// What the kernel knows of the file that `path`, absolute inside the cell, leads to.
+    pub(crate) fn status_of_file(&self, path: &Path) -> Option<FileStat> {
         let relative = path.strip_prefix("/").unwrap_or(path);
         let covered = |entry: &Entry| relative.starts_with(&entry.path);
         if !self.entries.iter().any(covered) {
@@ -158,8 +168,8 @@ impl Tree {
         }
         let base = open_directory(&self.base).ok()?;
         let file = Beneath::new(&base).as_root().find(relative).ok()?;
-        let mode = nix::sys::stat::fstat(&file).ok()?.st_mode;
-        (mode & libc::S_IFMT == libc::S_IFREG).then_some(mode)
+        let status = nix::sys::stat::fstat(&file).ok()?;
+        (status.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(status)
     }
 }
 

@@ -17,6 +17,7 @@ use record::error::{Result, SetupError, Step};
 
 mod ahead;
 mod assemble;
+mod compiled;
 mod events;
 mod evidence;
 mod filter;
@@ -35,6 +36,7 @@ mod stock;
 mod tests;
 
 pub(crate) use ahead::Ahead;
+pub use compiled::Compiled;
 pub use events::Events;
 pub(crate) use events::{Chunks, Outbox};
 pub use filter::Policy as FilterPolicy;
@@ -62,6 +64,8 @@ pub struct Caller<'a> {
     pub passed: Option<&'a Passed>,
     /// Where what the cell is goes, when its program has been started.
     pub info: Option<&'a Info>,
+    /// What there is of its shim's compiled form. Its owner keeps what is missing, after the call.
+    pub compiled: Option<&'a Compiled>,
 }
 
 /// How a call starts its cell.
@@ -89,7 +93,10 @@ pub fn execute(spec: &Spec, began: Instant) -> Record {
 /// The same as [`execute`], for a caller that stays in touch.
 pub fn execute_for(caller: Caller<'_>, spec: &Spec, began: Instant) -> Record {
     let began_ns = sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
-    let run_as = |caller| resolve(spec).and_then(|resolved| run(caller, spec, resolved, began_ns));
+    let run_as = |caller: Caller<'_>| {
+        let resolved = resolve::resolve_for(spec, caller.compiled)?;
+        run(caller, spec, resolved, began_ns)
+    };
     // What was read from standard input is not there a second time.
     let can_repeat = !matches!(spec.files_from, Some(FilesFrom::Stdin));
     let ran = match run_as(caller) {

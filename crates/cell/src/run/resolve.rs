@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{FilterPolicy, sockets};
+use super::{Compiled, FilterPolicy, sockets};
 use crate::drivers::{self, Driver};
 use crate::plan::{Plan, ProgramRequest};
 use crate::probe::{Filters, HostFacts, HostNames, devices};
@@ -45,8 +45,17 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
     resolve_with(spec, HostFacts::gather()?)
 }
 
+/// The same for a call that uses its shim's compiled form, if there is one.
+pub(super) fn resolve_for(spec: &Spec, compiled: Option<&Compiled>) -> Result<Resolved> {
+    resolve_within(spec, HostFacts::gather()?, compiled)
+}
+
 /// The same with what this process has found out about the host before.
 pub(crate) fn resolve_with(spec: &Spec, host: HostFacts) -> Result<Resolved> {
+    resolve_within(spec, host, None)
+}
+
+fn resolve_within(spec: &Spec, host: HostFacts, compiled: Option<&Compiled>) -> Result<Resolved> {
     let needs = |call: &str| match call {
         "seccomp" => !spec.without.contains(&Layer::Seccomp),
         "setgroups" => host.uid == 0,
@@ -57,12 +66,16 @@ pub(crate) fn resolve_with(spec: &Spec, host: HostFacts) -> Result<Resolved> {
     };
     match Filters::current().refusal(needs) {
         Some(error) => Err(error),
-        None => resolve_on(spec, host),
+        None => put_together(spec, host, compiled),
     }
 }
 
 /// The same on a host whose filters do not matter: `doctor` tries each part.
-pub(crate) fn resolve_on(spec: &Spec, mut host: HostFacts) -> Result<Resolved> {
+pub(crate) fn resolve_on(spec: &Spec, host: HostFacts) -> Result<Resolved> {
+    put_together(spec, host, None)
+}
+
+fn put_together(spec: &Spec, mut host: HostFacts, compiled: Option<&Compiled>) -> Result<Resolved> {
     let driver = match &spec.command {
         Command::Run { language, .. } if spec.lasting => Some(find_language(language)?.lasting()),
         Command::Run { language, .. } => Some(find_language(language)?),
@@ -81,7 +94,7 @@ pub(crate) fn resolve_on(spec: &Spec, mut host: HostFacts) -> Result<Resolved> {
     host.devices = (spec.devices.iter())
         .map(devices::find)
         .collect::<Result<_>>()?;
-    let program = program(spec, &tree, driver)?;
+    let program = program(spec, &tree, driver, compiled)?;
     let plan = Plan::new(spec, &host, &tree, program)?;
     let filter = plan
         .seccomp
@@ -99,13 +112,19 @@ pub(crate) fn resolve_on(spec: &Spec, mut host: HostFacts) -> Result<Resolved> {
 }
 
 /// What is to be executed.
-fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<ProgramRequest> {
+fn program(
+    spec: &Spec,
+    tree: &Tree,
+    driver: Option<&'static Driver>,
+    compiled: Option<&Compiled>,
+) -> Result<ProgramRequest> {
     match (&spec.command, driver) {
         (Command::Run { code, args, .. }, Some(driver)) => {
             let interpreter = interpreter(tree, driver)?;
             let is_compiled = driver
                 .compiled_file()
                 .is_some_and(|path| tree.has_file(Path::new(&path)));
+            let ahead = compiled.and_then(|found| found.find(tree, driver, &interpreter));
             let memory = spec.limits.memory.map(|limit| limit.0);
             Ok(ProgramRequest {
                 program: interpreter.as_path().into(),
@@ -113,7 +132,7 @@ fn program(spec: &Spec, tree: &Tree, driver: Option<&'static Driver>) -> Result<
                 channel: driver.has_channel(),
                 files: match spec.lasting {
                     true => files_of_all(tree, driver.files_for(code)),
-                    false => driver.files_for(code),
+                    false => driver.files_for(code).into_iter().chain(ahead).collect(),
                 },
             })
         }

@@ -1,11 +1,13 @@
 // Executes one request after the other as cells of a notebook.
 'use strict';
-const Module = require('node:module');
 const path = require('node:path');
 const process = require('node:process');
 const { Channel } = require('./protocol.cjs');
 const { evaluate } = require('./evaluate.cjs');
 const { Interrupts, interruption } = require('./interrupts.cjs');
+// The class of `node:module`, which Node has already. That module itself is not loaded at a start,
+// and takes two milliseconds with what it loads.
+const Module = process.mainModule.constructor;
 
 class Session {
   constructor(convert) {

@@ -66,14 +66,17 @@
 //!
 //! # The modules
 //!
-//! Python compiles the driver at every start, so it loads only what every execution
-//! needs, and the rest when it is first needed. The modules travel as one file that
-//! `__main__.py` reads at once: they load whatever a program has done to descriptors
-//! and to `sys`. They have builtins of their own, which a program cannot replace, and
+//! To compile the driver takes Python longer than all else that the driver does. So most
+//! starts find the code that this Python has made of it ([`super::Compiler`]), and each
+//! loads only what every execution needs, and the rest when it is first needed. The
+//! modules travel as one file, and their code as another; `__main__.py` reads both at
+//! once: they load whatever a program has done to descriptors and to `sys`. Code that was
+//! made by a Python with another magic number is left alone. They have builtins of their own, which a program cannot replace, and
 //! import Python's modules without the workspace, whose files would stand in for them.
 //!
 //! | module | when |
 //! |---|---|
+//! | `main` loads modules, and finds those of packages | at once |
 //! | `protocol` reads requests and writes frames | at once |
 //! | `session`, `source` execute code | at once |
 //! | `interrupts` decides what SIGINT interrupts | at once |
@@ -94,10 +97,18 @@
 //! | `codefile` | the code looks for its file, or a process imports it |
 //! | `magics`, `notebook`, `timing`, `packages` | there are lines of notebooks; `get_ipython()` |
 //!
+//! `compiled.py` is no module of the driver's: it compiles them, in a cell of its own.
+//!
+//! Python's own start is left as it is. `-S`, with what `site` does handed over, would save a
+//! millisecond and a half; but `sys.flags` would say so, processes that Python starts would be
+//! given the flag, and lines of `.pth` files have to be executed in any case.
+//!
 //! Nothing of a package is imported for a result: an object of a class that
 //! `sys.modules` does not know cannot be there.
 
-use super::{Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, file, profile};
+use super::{
+    Compiler, Delivery, Driver, DriverFile, Exceptions, Modules, SCRIPT, between, file, profile,
+};
 use record::{Category, CodeError};
 
 mod modules;
@@ -115,14 +126,41 @@ macro_rules! modules {
     };
 }
 
+/// The directory of these in a cell.
+macro_rules! directory {
+    () => {
+        "/run/cellblock/cellblock_driver"
+    };
+}
+
 const MODULES: DriverFile = DriverFile {
-    path: "/run/cellblock/cellblock_driver/modules",
+    path: concat!(directory!(), "/modules"),
     content: modules!(
         "codefile" "describe" "display" "doublefork" "ending" "errors" "eventloop" "figures"
-        "hooks" "immortal" "interrupts" "ipython" "magics" "notebook" "output" "packages"
+        "hooks" "immortal" "interrupts" "ipython" "magics" "main" "notebook" "output" "packages"
         "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "tables" "template"
         "timing" "tracebacks" "workers"
     ),
+};
+
+/// What most executions need is compiled ahead.
+const COMPILER: Compiler = Compiler {
+    arguments: &[
+        "-I",
+        "-S",
+        "-B",
+        "-X",
+        "utf8",
+        "-c",
+        include_str!("cellblock_driver/compiled.py"),
+        directory!(),
+    ],
+    input: modules!(
+        "codefile" "display" "ending" "errors" "eventloop" "interrupts" "main" "output" "protocol"
+        "results" "rich" "session" "source" "tracebacks"
+    ),
+    digest: include_str!(concat!(env!("OUT_DIR"), "/python.digest")),
+    path: concat!(directory!(), "/compiled"),
 };
 
 /// See the module's documentation.
@@ -137,6 +175,7 @@ pub(super) static DRIVER: Driver = Driver {
     ],
     flags: &["-B", "-X", "utf8", MAIN.path],
     files: &[MAIN, MODULES],
+    compiler: Some(COMPILER),
     delivery: Delivery::Channel,
     is_template: true,
     settles: true,

@@ -1,96 +1,42 @@
-"""Starts the driver: `python3 cellblock_driver/__main__.py 3` serves the requests
-that come from descriptor 3, and writes frames to descriptor 4. With the word
-`template` behind the number, and names of modules, it is a template (template.py)."""
+"""Starts the driver: `python3 cellblock_driver/__main__.py 3`. It is short, since Python compiles it
+at every start. All else is in two files, which are read at once: a program may leave no descriptor
+to open others when its error is to be reported. `modules` has the sources; `compiled`, if there is
+such a file, has the code of some of them, of a Python like this one (compiled.py)."""
 
-import builtins
-import gc
-import os
-import sys
+from _frozen_importlib_external import MAGIC_NUMBER
+from marshal import loads  # a program may replace those of modules
+from sys import flags
 
-PACKAGE = "cellblock_driver"
 DIRECTORY = __file__.rpartition("/")[0]
-# Packages that expect a window, a browser, a notebook or a file with the code; and
-# `linecache`, once it has code to learn.
-ASSISTED = {"IPython", "PIL", "joblib", "matplotlib", "multiprocessing", "plotly"}
-
-# The driver has builtins of its own, since a program may replace or delete those
-# that everything else shares.
-__builtins__ = dict(vars(builtins))
-standard_import = builtins.__import__
-# The path without this directory, where Python looks for a script's own modules.
-standard_path = [entry for entry in sys.path if entry != DIRECTORY]
-Module = type(sys)
-package = Module(PACKAGE)
 
 
-def read_sources():
-    """The sources of the driver's modules by name. They are one file, read at once: a
-    program may leave no descriptor to open others when its error is to be reported."""
-    with open(DIRECTORY + "/modules", "rb") as file:
-        return dict([part.split(b"\n", 1) for part in file.read().split(b"\f")[1:]])
+def read(name):
+    with open(DIRECTORY + "/" + name, "rb") as file:
+        return file.read()
 
 
-def load(name):
-    """A module of the driver."""
-    if not hasattr(package, name):
-        module = Module(PACKAGE + "." + name)
-        module.__file__ = DIRECTORY + "/" + name + ".py"
-        module.__builtins__ = __builtins__
-        exec(compile(sources[name.encode()], module.__file__, "exec"), vars(module))
-        setattr(package, name, module)
-    return getattr(package, name)
+def source(name):
+    """The source of a module. This needs no builtins, which a program may replace."""
+    start = b"\f%s\n" % name.encode()
+    return modules.split(start, 1)[1].split(b"\f", 1)[0]
 
 
-def driver_import(name, globals=None, locals=None, fromlist=(), level=0):
-    """`import` in the driver's modules. A relative one finds the driver's own, whatever
-    a program has done to `sys`. For any other, a program's file does not stand in
-    for a module of Python's."""
-    if level and name:
-        return load(name)
-    if level:
-        for module in fromlist:
-            load(module)
-        return package
-    if name in sys.modules:
-        return standard_import(name, globals, locals, fromlist)
-    program_path, sys.path = sys.path, standard_path
+def read_compiled():
+    """The code of modules by their names; none if it is of another Python. One that is told to
+    optimise leaves docstrings out."""
     try:
-        return standard_import(name, globals, locals, fromlist)
-    finally:
-        sys.path = program_path
+        data = memoryview(read("compiled"))
+        if data[: len(MAGIC_NUMBER)] == MAGIC_NUMBER and not flags.optimize:
+            places = loads(data[len(MAGIC_NUMBER) :])
+            return {name: data[-place:] for name, place in places.items()}
+    except Exception:
+        pass
+    return {}
 
 
-class Finder:
-    """Assists with packages that expect what is not here."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in ASSISTED:
-            return load("hooks").find_spec(Finder, name, path, target)
-        return None
-
-
-class Installed:
-    """Finds what was installed for the user while the program runs."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        home = os.environ.get("HOME", "")
-        if path is None and home and os.path.isdir(home + "/.local/lib"):
-            return load("packages").find_spec(name)
-        return None
-
-
-__builtins__["__import__"] = driver_import
-sources = read_sources()
-sys.meta_path.insert(0, Finder)
-sys.meta_path.append(Installed)
-if sys.argv[2:3] == ["template"]:
-    sys.path = list(standard_path)
-    # Returns in a copy that is to execute code.
-    load("template").serve(int(sys.argv[1]), sys.argv[3:], load)
-session = load("session").Session(int(sys.argv[1]), standard_path, ASSISTED)
-# Garbage collection need not look at what Python and the driver consist of, above
-# all not at the end of the process.
-gc.freeze()
-session.run()
+modules = read("modules")
+compiled = read_compiled()
+if "main" in compiled:
+    exec(loads(compiled["main"]))
+else:
+    exec(compile(source("main"), DIRECTORY + "/main.py", "exec"))

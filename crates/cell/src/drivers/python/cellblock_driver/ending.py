@@ -118,10 +118,11 @@ def has_harmless_modules():
 
 def is_harmless(name):
     """Whether a module is not compiled, or known."""
+    if name in ACTIVE:
+        return False
     file = getattr(sys.modules.get(name), "__file__", None)
     is_compiled = isinstance(file, str) and file.endswith(".so")
-    is_known = name in HARMLESS or name.partition(".")[0] in HARMLESS
-    return name not in ACTIVE and (not is_compiled or is_known)
+    return not is_compiled or name in HARMLESS or name.partition(".")[0] in HARMLESS
 
 
 def names_holder(executed):

@@ -3,7 +3,6 @@ read all that was printed so far. It reads frames first, so what is printed late
 after them."""
 
 import sys
-from fcntl import ioctl
 from os import fstat
 from stat import S_ISFIFO
 from time import monotonic, sleep
@@ -45,7 +44,9 @@ def settle():
 
 def is_unread(number):
     try:
+        from fcntl import ioctl  # most programs show nothing
+
         is_pipe = fstat(number)[1:3] == pipes.get(number)
         return is_pipe and ioctl(number, FIONREAD, bytes(4)) != bytes(4)
-    except OSError:
+    except (ImportError, OSError):
         return False
