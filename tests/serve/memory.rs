@@ -11,7 +11,7 @@ use crate::long::is_long;
 const BODY: usize = 2 << 20;
 /// The most that a server may take in KiB: without a request some 20 MiB; a body exists as such, as
 /// line of the hub, as read there and as order, each in a buffer that grows.
-const MOST: u64 = 44 << 10;
+const MOST: u64 = 56 << 10;
 /// The same for a result of 2 MB, whose record, line and answer exist at once.
 const MOST_WITH_RESULT: u64 = 72 << 10;
 /// Entries that take many times their text, and what separates them.
