@@ -125,6 +125,13 @@ impl Chromium {
 
 impl Drop for Chromium {
     fn drop(&mut self) {
+        // Its other processes end with it, and then write nothing more to the profile.
+        let close = json!({"id": 0, "method": "Browser.close"});
+        let _ = write!(self.input, "{close}\0");
+        let began = Instant::now();
+        while matches!(self.process.try_wait(), Ok(None)) && began.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(5));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
