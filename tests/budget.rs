@@ -1,8 +1,8 @@
 //! What one call costs, counted and not timed: system calls, mounts, page faults, memory.
 //!
-//! The bounds are in `tests/budget.toml`. What a host adds to a cell, binds of its files and covers
-//! of its `/proc`, is counted beside them, so that they are the same for every machine. A call is traced (ptrace(2)) with all processes that are cellblock's own: until they
-//! execute another program.
+//! The bounds are in `tests/budget.toml`. They are the same for every machine: mounts that depend on
+//! the host, binds of its files and covers of its `/proc`, are counted beside them. A call is traced
+//! (ptrace(2)) with all processes that are cellblock's own, until they execute another program.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 

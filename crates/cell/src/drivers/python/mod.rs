@@ -66,13 +66,13 @@
 //!
 //! # The modules
 //!
-//! To compile the driver takes Python longer than all else that the driver does. So most
-//! starts find the code that this Python has made of it ([`super::Compiler`]), and each
+//! Python takes longer to compile the driver than the driver takes for all else. So most
+//! starts find the code that this Python has made of it ([`super::Compiler`]). Each start
 //! loads only what every execution needs, and the rest when it is first needed. The
 //! modules travel as one file, and their code as another; `__main__.py` reads both at
-//! once: they load whatever a program has done to descriptors and to `sys`. Code that was
-//! made by a Python with another magic number is left alone. They have builtins of their own, which a program cannot replace, and
-//! import Python's modules without the workspace, whose files would stand in for them.
+//! once: they load whatever a program has done to descriptors and to `sys`. Code with
+//! another magic number than this Python's is not used. The modules have builtins of their
+//! own, which a program cannot replace, and import Python's modules without the workspace, whose files would stand in for them.
 //!
 //! | module | when |
 //! |---|---|

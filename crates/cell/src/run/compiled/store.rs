@@ -1,9 +1,9 @@
 //! Compiled shims in the caller's cache: `cellblock/drivers` below `$XDG_CACHE_HOME` or `~/.cache`.
 //!
 //! A file is used only if it and its directory are the caller's and nobody else can write to
-//! them. What one was opened as it stays: it is checked and read by its descriptor. It begins
+//! them. It is opened once, and then checked and read by its descriptor. It begins
 //! with a digest of the rest, so that one that was damaged or not written to its end is no file.
-//! A file without content says that there is none for this interpreter.
+//! An empty content is a note: this interpreter makes no compiled form.
 //!
 //! Files are written without a name and get theirs when they are complete, so that nothing is
 //! left of a process that ends meanwhile, and two at once do not meet.
@@ -35,7 +35,7 @@ const DIGEST: usize = 32;
 /// How long a file is used. What no interpreter can use any more goes then, too.
 const LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The same for a file that says that there is none.
+/// How long such a note is believed.
 const LIFE_OF_NOTHING: Duration = Duration::from_secs(24 * 3600);
 
 /// The caller's compiled shims.
@@ -52,7 +52,7 @@ pub(super) struct Store {
 pub(super) enum Found {
     /// A compiled shim.
     Content(Vec<u8>),
-    /// The note that there is none.
+    /// A note that this interpreter makes none.
     Nothing,
     /// No file, or none that may be used.
     Missing,
