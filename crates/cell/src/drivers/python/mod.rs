@@ -72,7 +72,8 @@
 //! modules travel as one file, and their code as another; `__main__.py` reads both at
 //! once: they load whatever a program has done to descriptors and to `sys`. Code with
 //! another magic number than this Python's is not used. The modules have builtins of their
-//! own, which a program cannot replace, and import Python's modules without the workspace, whose files would stand in for them.
+//! own, which a program cannot replace, and import Python's modules without the workspace,
+//! whose files would stand in for them.
 //!
 //! | module | when |
 //! |---|---|
