@@ -180,7 +180,7 @@ pub struct RunIn {
     #[arg(value_name = "ID")]
     pub id: String,
     /// Code to execute
-    #[arg(short = 'c', value_name = "CODE")]
+    #[arg(short = 'c', value_name = "CODE", allow_hyphen_values = true)]
     pub code: Option<OsString>,
     /// File that holds the code, or - for standard input; with -c, the first argument
     #[arg(value_name = "FILE")]

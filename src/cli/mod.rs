@@ -72,7 +72,8 @@ pub struct Code {
     #[arg(long, value_name = "LANG", help_heading = "Code")]
     pub lang: Option<String>,
     /// Code to run
-    #[arg(short = 'c', value_name = "CODE", help_heading = "Code")]
+    // Code may look like an option.
+    #[arg(short = 'c', value_name = "CODE", allow_hyphen_values = true, help_heading = "Code")]
     pub code: Option<OsString>,
     /// File that holds the code, or - for standard input; with -c, the first
     /// argument

@@ -43,17 +43,16 @@ impl Prescan {
             Some("exec") => Some(Mode::Exec),
             _ => None,
         };
-        // Behind the first `--` begin the words of the program.
-        let own = rest.split(|word| word == "--").next();
-        let mut words = own.unwrap_or_default().iter().peekable();
+        let mut words = rest.iter().peekable();
         let mut descriptors = Vec::new();
         let (mut needed, mut is_known) = (Needed::default(), true);
         let mut told = Told::default();
-        while let Some(word) = words.next() {
+        // Behind the first `--` begin the words of the program.
+        while let Some(word) = words.next().filter(|word| *word != "--") {
             let (name, value) = split_value(word);
             let Some(name) = name.strip_prefix(b"--") else {
                 match word.as_encoded_bytes() {
-                    // Code may look like an option.
+                    // Code may look like an option, and be `--`.
                     b"-c" => drop(words.next()),
                     [b'-', _, ..] => is_known = false,
                     _ => {}
@@ -197,6 +196,7 @@ mod tests {
             ),
             ("exec -- --json", None),
             ("run -c --json --frob", None),
+            ("run -c -- --json --frob", Some((Shape::Record, ""))),
             ("run --record - --frob", Some((Shape::Record, ""))),
             ("doctor --json --frob", None),
             ("rootfs run --json", None),

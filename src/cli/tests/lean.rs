@@ -78,6 +78,26 @@ fn a_call_and_its_help_and_its_mistakes_are_read_alike() {
     }
 }
 
+/// Code may look like an option of which the rest of the words says nothing.
+#[test]
+fn code_is_read_alike() {
+    for line in [
+        "run -c --memory",
+        "run x -c --tcp-bind=80",
+        "run -c -- --memory 1G",
+        "run -c --json --memory 1G -- x",
+        "run -c -c --env A=b",
+        "run --memory -c --env",
+        "run -c --frob x",
+        "run -c",
+        "context run x -c --json",
+        "context run x -c -- --json",
+    ] {
+        let words = ["cellblock"].into_iter().chain(line.split(' '));
+        assert_reads_alike(&words.map(str::to_owned).collect::<Vec<_>>()).unwrap();
+    }
+}
+
 /// A word that a command line may have, right or wrong.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
