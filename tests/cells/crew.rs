@@ -62,8 +62,6 @@ pub(super) struct Came {
     pub(super) how: How,
     pub(super) notes: Vec<String>,
     pub(super) took: Duration,
-    /// Whether it failed first, and then passed as often as the crew asks.
-    pub(super) proved: bool,
     /// CPU time of the test's process and of those that it waited for.
     pub(super) cpu: Duration,
     pub(super) starts: Starts,
@@ -80,8 +78,6 @@ pub(super) enum How {
 pub(super) struct Crew {
     home: Scratch,
     start: Start,
-    /// How often a scene that failed may prove itself; 0: it may not.
-    prove: usize,
     places: Vec<Place>,
 }
 
@@ -102,7 +98,7 @@ struct Running<'a> {
 
 impl Crew {
     /// Copies the executables to where every user may run them, and makes the places.
-    pub(super) fn new(start: Start, prove: usize) -> Check<Self> {
+    pub(super) fn new(start: Start) -> Check<Self> {
         let home = Scratch::new(&std::env::temp_dir())?;
         let cellblock = std::env::var_os("CELLBLOCK_BIN").map_or_else(
             || PathBuf::from(env!("CARGO_BIN_EXE_cellblock")),
@@ -126,7 +122,6 @@ impl Crew {
         Ok(Self {
             home,
             start,
-            prove,
             places,
         })
     }
@@ -188,18 +183,8 @@ impl Crew {
     /// The test itself, in its process.
     fn play(&self, job: Job<'_>, place: &Place) -> Came {
         let began = Instant::now();
-        let mut proved = false;
         let (how, notes) = match self.become_user(job.user, place) {
-            Ok(stage) => {
-                let mut how = run_row(job.row, &stage);
-                if let (Err(Stop::Fail(why)), Body::Scene(_), 1..) =
-                    (&how, &job.row.body, self.prove)
-                {
-                    how = prove(job.row, &stage, self.prove, why);
-                    proved = how.is_ok();
-                }
-                (how, stage.take_notes())
-            }
+            Ok(stage) => (run_row(job.row, &stage), stage.take_notes()),
             Err(stop) => (Err(stop), Vec::new()),
         };
         let mut starts = Starts::default();
@@ -213,7 +198,6 @@ impl Crew {
             how,
             notes,
             took: began.elapsed(),
-            proved,
             cpu: cpu_time(UsageWho::RUSAGE_SELF) + cpu_time(UsageWho::RUSAGE_CHILDREN),
             starts,
         }
@@ -266,7 +250,6 @@ impl Running<'_> {
             how: How::Failed(format!("the test broke off ({status:?}): {stop:?}")),
             notes: Vec::new(),
             took: Duration::ZERO,
-            proved: false,
             cpu: Duration::ZERO,
             starts: Starts::default(),
         })
@@ -278,18 +261,6 @@ impl Running<'_> {
         self.came.read_to_string(&mut text)?;
         Ok(serde_json::from_str(&text)?)
     }
-}
-
-/// Lets a scene that failed because of `why` pass if it then passes so many `times` in a row.
-fn prove(row: &Row<'_>, stage: &Stage, times: usize, why: &str) -> Check {
-    for _ in 0..times {
-        stage.take_notes();
-        run_row(row, stage)?;
-    }
-    stage.note(format!(
-        "NOTICE: failed once, then passed {times} times: {why}"
-    ));
-    Ok(())
 }
 
 fn cpu_time(whose: UsageWho) -> Duration {

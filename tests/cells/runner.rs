@@ -11,13 +11,8 @@ use super::starts::Starts;
 use super::table::{Row, table};
 use super::{Check, Suite, naive, probe};
 
-/// So many tests may fail first and then prove themselves: one fails now and then on a machine
-/// under load.
-const MOST_PROVED: usize = 3;
-
 const USAGE: &str = "usage: cells [--list] [--require N] [--must PREFIX]... [--slowest N]
-             [--start WAY] [--cells N] [--users one|both] [--prove N]
-             [FILTER...]
+             [--start WAY] [--cells N] [--users one|both] [FILTER...]
 
   --list         show the names, run nothing
   --require N    fail when fewer than N tests pass
@@ -26,8 +21,6 @@ const USAGE: &str = "usage: cells [--list] [--require N] [--must PREFIX]... [--s
   --cells N      fail when fewer than N cells were started so, by their records
   --users both   root runs every test twice, as root and as a plain user [one: root
                  runs the tests that need root, and a plain user all others]
-  --prove N      let a scene that fails prove itself by passing N times in a row, with a
-                 notice, at most three of them; an attack that succeeds once is a failure
   --slowest N    list the N tests that took most CPU time
   FILTER         run the tests whose names contain one of these
 
@@ -45,7 +38,6 @@ struct Options {
     require: usize,
     must: Vec<String>,
     slowest: usize,
-    prove: usize,
     start: Start,
     cells: usize,
     both_users: bool,
@@ -57,8 +49,6 @@ struct Tally {
     passed: usize,
     failed: usize,
     skipped: usize,
-    /// Those among the passed ones that had failed first.
-    proved: usize,
     /// CPU time by test.
     times: Vec<(Duration, String)>,
     starts: Starts,
@@ -106,7 +96,6 @@ fn parse(args: &[String]) -> Result<Options, String> {
             "--cells" => options.cells = number(word, value()?)?,
             "--must" => options.must.push(value()?.to_owned()),
             "--slowest" => options.slowest = number(word, value()?)?,
-            "--prove" => options.prove = number(word, value()?)?,
             "--users" => {
                 options.both_users = match value()? {
                     "one" => false,
@@ -151,7 +140,7 @@ fn run(suites: &[&Suite], options: &Options) -> Check<i32> {
     const CLOSE_ON_EXEC: u32 = 4;
     call!(SYS_close_range, 3, u32::MAX, CLOSE_ON_EXEC)?;
     let mut tally = Tally::default();
-    let crew = Crew::new(options.start, options.prove)?;
+    let crew = Crew::new(options.start)?;
     crew.run(&jobs(&rows, options.both_users), |job, came| {
         tally.add(options, job, came);
     })?;
@@ -218,7 +207,6 @@ impl Tally {
                 println!("FAILED {name}: {why}");
             }
         }
-        self.proved += usize::from(came.proved);
         self.times.push((came.cpu, name));
         self.starts.add(came.starts);
     }
@@ -236,10 +224,6 @@ impl Tally {
         );
         if self.passed < options.require {
             println!("FAILED: {} tests must pass", options.require);
-            return 1;
-        }
-        if self.proved > MOST_PROVED {
-            println!("FAILED: {} tests failed first", self.proved);
             return 1;
         }
         let cells = self.starts.count(options.start);

@@ -3,13 +3,16 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
+use nix::unistd::{Pid, pipe2, read, write};
 
 use crate::cells::cell::Run;
 use crate::cells::left::Marker;
@@ -34,7 +37,8 @@ pub(crate) const SUITE: Suite = Suite {
                 0
             },
         },
-        // Runs a command while a file system that never answers is mounted.
+        // Runs a command while a file system that never answers is mounted, and cancels it once it
+        // waits for that.
         Actor {
             name: "with-dead-file-system",
             run: |args| match with_dead_file_system(&args[0], &args[1..]) {
@@ -54,7 +58,7 @@ fn blocked_in_a_dead_file_system(stage: &Stage) -> Check {
     let dir = scratch.dir("dead", 0o755)?;
     let cell = stage
         .probe("unkillable/look", ["/dead", marker.word()])
-        .limit("wall", "300ms")
+        .limit("wall", &stage.duration(120_000))
         .ro(&dir, Path::new("/dead"))
         .command();
     let mut outside = stage.outside("unkillable/with-dead-file-system", []);
@@ -64,7 +68,7 @@ fn blocked_in_a_dead_file_system(stage: &Stage) -> Check {
         .args(cell.get_args());
 
     let process = process::finish(&mut outside, stage.patience())?;
-    let run = Run::of(process)?.ended(Outcome::Timeout)?;
+    let run = Run::of(process)?.ended(Outcome::Cancelled)?;
     assert!(
         !run.record.warnings.is_empty(),
         "nothing told: {}",
@@ -90,17 +94,31 @@ fn with_dead_file_system(dir: &str, command: &[String]) -> Check<i32> {
         MsFlags::empty(),
         Some(options.as_str()),
     )?;
-    let server = raw::fork(|| serve(&device))?;
+    let (waits, says) = pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)?;
+    let server = raw::fork(|| serve(&device, &says))?;
     drop(device);
-    let status = Command::new(&command[0]).args(&command[1..]).status();
+    let status = cancelled_when_it_waits(&waits, command);
     kill(server, Signal::SIGKILL)?;
     waitpid(server, None)?;
     Ok(status?.code().unwrap_or(95))
 }
 
-/// Answers the mount and the look at the directory, but no access inside
+fn cancelled_when_it_waits(waits: &OwnedFd, command: &[String]) -> Check<ExitStatus> {
+    let mut child = Command::new(&command[0]).args(&command[1..]).spawn()?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if read(waits, &mut [0]) == Ok(1) {
+            kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM)?;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Answers the mount and the look at the directory, but no access inside, of which it tells
 /// (`linux/fuse.h`).
-fn serve(mut device: &File) -> i32 {
+fn serve(mut device: &File, says: &OwnedFd) -> i32 {
     const GETATTR: u32 = 3;
     const INIT: u32 = 26;
     const OPENDIR: u32 = 27;
@@ -112,7 +130,10 @@ fn serve(mut device: &File) -> i32 {
         let answer = match opcode {
             INIT => Ok(init()),
             GETATTR => Ok(attributes()),
-            OPENDIR => continue,
+            OPENDIR => {
+                let _ = write(says, b"x");
+                continue;
+            }
             _ => Err(Errno::ENOSYS),
         };
         let (error, body) = match answer {

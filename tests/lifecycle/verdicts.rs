@@ -76,13 +76,13 @@ const fn forged(
 }
 
 const THREADS: &str = "import threading, time
-for i in range(20): threading.Thread(target=time.sleep, args=(1,), daemon=True).start()";
+for i in range(20): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()";
 
 /// Keeps its memory until the watchdog has seen it.
 const FORKS: &str = "import os, time
 try:
     for i in range(20):
-        if os.fork() == 0: time.sleep(5); os._exit(0)
+        if os.fork() == 0: time.sleep(60); os._exit(0)
 except OSError:
     time.sleep(0.5); raise";
 

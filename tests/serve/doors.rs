@@ -63,19 +63,27 @@ fn sandbox_fusion_runs_code() {
     assert_eq!(exited["run_result"]["return_code"], 3, "{exited}");
 }
 
+/// Whether code comes so far before its time is over: on a busy host, it may not have begun in the
+/// shortest of these times.
+fn in_one_of_these_times(comes_so_far: impl FnMut(f64) -> bool) -> bool {
+    [0.5, 5.0, 19.0].into_iter().any(comes_so_far)
+}
+
 #[test]
 fn sandbox_fusion_keeps_limits() {
     let server = Server::start_http(&["--wall", "20s"]);
     let http = server.http();
-    let late = json!({"code": "print(1, flush=True)\nwhile True: pass", "language": "python", "run_timeout": 0.5});
-    let late = run_code(&http, &late);
-    assert_eq!(late["status"], "Failed", "{late}");
-    let result = &late["run_result"];
-    assert_eq!(result["status"], "TimeLimitExceeded");
-    assert_eq!(
-        (&result["return_code"], &result["stdout"]),
-        (&Value::Null, &json!("1\n"))
-    );
+    let has_come = in_one_of_these_times(|seconds| {
+        let code = "print(1, flush=True)\nimport time; time.sleep(60)";
+        let late = json!({"code": code, "language": "python", "run_timeout": seconds});
+        let late = run_code(&http, &late);
+        assert_eq!(late["status"], "Failed", "{late}");
+        let result = &late["run_result"];
+        assert_eq!(result["status"], "TimeLimitExceeded");
+        assert_eq!(result["return_code"], Value::Null);
+        result["stdout"] == "1\n"
+    });
+    assert!(has_come, "no output of code whose time is over");
     // More than this server allows is what this server allows.
     let long = json!({"code": "print(1)", "language": "python", "run_timeout": 600, "memory_limit_MB": 1_000_000});
     assert_eq!(run_code(&http, &long)["status"], "Success");
@@ -184,11 +192,18 @@ fn sandbox_fusion_runs_notebooks() {
     assert_eq!(cells[2]["error"][0]["ename"], "ZeroDivisionError");
     assert_eq!(cells[3]["error"], json!([]));
     assert_eq!(ran["files"], json!({"f": "ZG9uZQ=="}));
-    let late = json!({"cells": ["1", "while True: pass", "2"], "total_timeout": 1});
-    let late = http.ask("POST", "/run_jupyter", &late);
-    assert_eq!(late["status"], "Failed", "{late}");
-    assert_eq!(late["driver"]["status"], "TimeLimitExceeded");
-    assert_eq!(late["cells"].as_array().unwrap().len(), 2);
+    let has_come = in_one_of_these_times(|seconds| {
+        let cells = ["1", "import time; time.sleep(60)", "2"];
+        let late = json!({"cells": cells, "total_timeout": seconds});
+        let late = http.ask("POST", "/run_jupyter", &late);
+        assert_eq!(late["status"], "Failed", "{late}");
+        assert_eq!(late["driver"]["status"], "TimeLimitExceeded");
+        late["cells"].as_array().unwrap().len() == 2
+    });
+    assert!(
+        has_come,
+        "no results of cells before the one whose time is over"
+    );
     let many = json!({"cells": vec![""; 1001]});
     let many = http.post("/run_jupyter", &many);
     assert_eq!(many.status, 422, "{many:?}");

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
+use std::panic;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -16,12 +17,24 @@ pub(crate) type Test = (&'static str, fn());
 const LONGEST: Duration = Duration::from_secs(240);
 
 /// The exit status of a test that cannot run here.
-const SKIPPED: i32 = 77;
+const SKIPPED: u8 = 77;
+
+/// What unwinds a test that cannot run here, so that it leaves no files.
+struct Skipped;
 
 /// Ends a test that cannot run here.
 pub(crate) fn skip(why: &str) -> ! {
     println!("skip: {why}");
-    std::process::exit(SKIPPED);
+    panic::resume_unwind(Box::new(Skipped));
+}
+
+/// Runs one test in this process.
+fn run_here(test: fn()) -> ExitCode {
+    match panic::catch_unwind(test) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) if why.is::<Skipped>() => ExitCode::from(SKIPPED),
+        Err(why) => panic::resume_unwind(why),
+    }
 }
 
 /// Runs the tests whose names have one of the words of the command line. With `--must`, one
@@ -31,8 +44,7 @@ pub(crate) fn main(what: &str, tests: &[Test]) -> ExitCode {
     match arguments.first().map(String::as_str) {
         Some("--test") => {
             let found = tests.iter().find(|(name, _)| *name == arguments[1]);
-            found.expect("a test").1();
-            return ExitCode::SUCCESS;
+            return run_here(found.expect("a test").1);
         }
         Some("--list") => {
             for (name, _) in tests {
@@ -59,7 +71,7 @@ pub(crate) fn main(what: &str, tests: &[Test]) -> ExitCode {
                 passed += 1;
                 "ok"
             }
-            Some(SKIPPED) if !must => {
+            Some(status) if status == i32::from(SKIPPED) && !must => {
                 skipped += 1;
                 "ignored"
             }

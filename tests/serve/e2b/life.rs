@@ -113,13 +113,13 @@ fn a_paused_sandbox_has_no_clock() {
     let path = format!("/sandboxes/{}", sandbox["sandboxID"].as_str().unwrap());
     let code = at(&http, &sandbox, 49999, &[]);
     code.post("/execute", &json!({"code": "x = 5"}));
-    let timeout = json!({"timeout": 4});
+    let timeout = json!({"timeout": 15});
     assert_eq!(http.post(&format!("{path}/timeout"), &timeout).status, 204);
     let paused = http.request("POST", &format!("{path}/pause"), b"{}");
     assert_eq!(paused.status, 204, "{paused:?}");
     let state = || http.get(&path).json()["state"].clone();
     // The time at which it would have ended.
-    std::thread::sleep(std::time::Duration::from_secs(5));
+    std::thread::sleep(std::time::Duration::from_secs(16));
     assert_eq!(state(), "paused");
     assert_eq!(code.get("/health").status, 502);
     assert_eq!(state(), "paused");

@@ -8,11 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, SFlag, mknod};
 use nix::unistd::{geteuid, mkfifo};
 use proptest::prelude::*;
@@ -62,7 +62,7 @@ impl Fixture {
         self.baseline.insert(path.into(), original(content));
     }
 
-    fn in_workspace(&self, path: &str) -> std::path::PathBuf {
+    fn in_workspace(&self, path: &str) -> PathBuf {
         self.workspace.path().join(path)
     }
 
@@ -545,6 +545,23 @@ fn files_without_permissions_are_read() {
     );
 }
 
+/// A tmpfs that goes before the directory that it is mounted on, which would stay otherwise.
+struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    fn mount(path: &Path, options: &str) -> Self {
+        let kind = Some("tmpfs");
+        mount(kind, path, kind, MsFlags::empty(), Some(options)).unwrap();
+        Self(path.to_owned())
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
 /// A small tmpfs takes mounts of one's own, hence a namespace.
 #[test]
 fn a_full_disk_leaves_no_partial_file() {
@@ -555,22 +572,12 @@ fn a_full_disk_leaves_no_partial_file() {
         return rerun(&mut command, "a_full_disk_leaves_no_partial_file");
     }
     let fixture = Fixture::new();
-    let tmpfs = |path: &Path, options: &str| {
-        mount(
-            Some("tmpfs"),
-            path,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            Some(options),
-        )
-        .unwrap();
-    };
-    tmpfs(fixture.out.path(), "size=64k");
+    let _small = Tmpfs::mount(fixture.out.path(), "size=64k");
     fixture.write("a_small", "x");
     fixture.write("b_large", vec![1; 200_000]);
     fixture.write("c_small", "y");
     fs::create_dir(fixture.in_workspace("mounted")).unwrap();
-    tmpfs(&fixture.in_workspace("mounted"), "size=64k");
+    let _other = Tmpfs::mount(&fixture.in_workspace("mounted"), "size=64k");
     fixture.write("mounted/file", "z");
 
     let outputs = fixture.collect_out();
@@ -870,8 +877,7 @@ fn a_full_disk_leaves_a_kept_workspace_as_it_was() {
     }
     let fixture = Fixture::new();
     let out = fixture.out.path();
-    let options = Some("size=128k");
-    mount(Some("tmpfs"), out, Some("tmpfs"), MsFlags::empty(), options).unwrap();
+    let _small = Tmpfs::mount(out, "size=128k");
     fs::write(out.join("a"), "old").unwrap();
     fs::write(out.join("gone"), "old").unwrap();
     let kept = take(&fixture);
