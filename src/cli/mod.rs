@@ -73,7 +73,12 @@ pub struct Code {
     pub lang: Option<String>,
     /// Code to run
     // Code may look like an option.
-    #[arg(short = 'c', value_name = "CODE", allow_hyphen_values = true, help_heading = "Code")]
+    #[arg(
+        short = 'c',
+        value_name = "CODE",
+        allow_hyphen_values = true,
+        help_heading = "Code"
+    )]
     pub code: Option<OsString>,
     /// File that holds the code, or - for standard input; with -c, the first
     /// argument

@@ -12,7 +12,6 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, open, openat2};
 use nix::sys::stat::Mode;
 
 use super::fail::{At as _, Call, Fail, Site};
-use super::mounts;
 use super::report::Reporter;
 use crate::plan::{Access, LandlockPlan, Plan};
 use crate::spec::PortRule;
@@ -99,13 +98,15 @@ fn add_paths(ruleset: &OwnedFd, rules: &LandlockPlan, site: Site) -> Result<(), 
     for (index, rule) in rules.rules.iter().enumerate() {
         let failed = |errno| site.on(index).failed(Call::Landlock, errno);
         let place = place(&rule.path).map_err(failed)?;
-        let directory = mounts::is_directory(&place).map_err(failed)?;
-        let mut access = rights(rule.access, abi);
-        if !directory {
-            access &= AccessFs::from_file(abi);
+        let allow = |access: BitFlags<AccessFs>| {
+            sys::landlock::allow_beneath(ruleset.as_fd(), place.as_fd(), access.bits())
+        };
+        let access = rights(rule.access, abi);
+        match allow(access) {
+            // Only a directory can have all of them.
+            Err(Errno::EINVAL) => allow(access & AccessFs::from_file(abi)).map_err(failed)?,
+            allowed => allowed.map_err(failed)?,
         }
-        sys::landlock::allow_beneath(ruleset.as_fd(), place.as_fd(), access.bits())
-            .map_err(failed)?;
         places.push(place);
     }
     close_together(places);
