@@ -98,13 +98,21 @@ impl From<FsContext> for OwnedFd {
 /// open_tree_attr(2), which libc does not have yet; its number is the same on all machines.
 const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
 
-/// Whether open_tree_attr(2) is to be left alone.
+/// Whether open_tree_attr(2) was found missing.
 static NO_OPEN_TREE_ATTR: AtomicBool = AtomicBool::new(false);
 
-/// Has trees opened without open_tree_attr(2) from here on. A filter around this process that
-/// does not know the call may kill for it.
-pub fn avoid_open_tree_attr() {
-    NO_OPEN_TREE_ATTR.store(true, Ordering::Relaxed);
+/// Whether a filter is around this process.
+static FILTERED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a filter is around this process. One that does not know a call may kill for it, so
+/// from here on no call is made that another set of calls can stand for.
+pub fn note_filter() {
+    FILTERED.store(true, Ordering::Relaxed);
+}
+
+/// Whether that was noted.
+pub fn is_filtered() -> bool {
+    FILTERED.load(Ordering::Relaxed)
 }
 
 /// Which half of [`open_tree`] failed.
@@ -122,7 +130,7 @@ pub enum OpenTreeError {
 /// # Errors
 /// Those of the two.
 pub fn open_tree(dir: RawFd, path: &CStr, attributes: u64) -> Result<OwnedFd, OpenTreeError> {
-    if !NO_OPEN_TREE_ATTR.load(Ordering::Relaxed) {
+    if !is_filtered() && !NO_OPEN_TREE_ATTR.load(Ordering::Relaxed) {
         let attr = private(attributes);
         let args = [
             dir as usize,
@@ -135,7 +143,7 @@ pub fn open_tree(dir: RawFd, path: &CStr, attributes: u64) -> Result<OwnedFd, Op
         // the call.
         match unsafe { super::syscall_fd(SYS_OPEN_TREE_ATTR, args) } {
             Ok(tree) => return Ok(tree),
-            Err(Errno::ENOSYS) => avoid_open_tree_attr(),
+            Err(Errno::ENOSYS) => NO_OPEN_TREE_ATTR.store(true, Ordering::Relaxed),
             // The two calls say which of them fails.
             Err(_) => {}
         }

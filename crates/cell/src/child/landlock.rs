@@ -102,11 +102,16 @@ fn add_paths(ruleset: &OwnedFd, rules: &LandlockPlan, site: Site) -> Result<(), 
             sys::landlock::allow_beneath(ruleset.as_fd(), place.as_fd(), access.bits())
         };
         let access = rights(rule.access, abi);
-        match allow(access) {
+        let of_file = access & AccessFs::from_file(abi);
+        let allowed = match rule.is_node {
+            true => allow(of_file),
             // Only a directory can have all of them.
-            Err(Errno::EINVAL) => allow(access & AccessFs::from_file(abi)).map_err(failed)?,
-            allowed => allowed.map_err(failed)?,
-        }
+            false => match allow(access) {
+                Err(Errno::EINVAL) => allow(of_file),
+                allowed => allowed,
+            },
+        };
+        allowed.map_err(failed)?;
         places.push(place);
     }
     close_together(places);

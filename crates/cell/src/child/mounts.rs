@@ -28,9 +28,11 @@ pub(super) use places::{attach, create_beneath, is_directory, make_directory, op
 pub(crate) use sources::open_bind;
 pub(super) use sources::{Sources, open_sources};
 
-use file_systems::file_system;
+use file_systems::{file_system, mount_new};
 use places::{attach_at_new, ensure_directory, make_file, make_symlink, relative};
 
+/// Descriptors that wait to be closed, of the few hundred that a caller may have allowed.
+const MOST_SPENT: usize = 64;
 /// Directories below the root that are kept open: neighbours mostly follow each other in the plan.
 const KEPT_OPEN: usize = 8;
 
@@ -119,9 +121,12 @@ impl Root {
         }
     }
 
-    /// Closes a descriptor with others, at the end.
-    pub(super) fn put_away(&mut self, fd: impl Into<OwnedFd>) {
-        self.spent.push(fd.into());
+    /// Closes a descriptor with others, later.
+    pub(super) fn put_away(&mut self, fd: OwnedFd) {
+        self.spent.push(fd);
+        if self.spent.len() > MOST_SPENT {
+            close_together(std::mem::take(&mut self.spent));
+        }
     }
 
     /// Makes a directory, on which something is about to be mounted.
@@ -182,12 +187,19 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
         }
         (MountKind::Overlay { .. }, Some(lower)) => overlay::place(root, site, mount, &lower),
         (_, Some(source)) => {
-            let is_directory =
-                !mount.kind.is_device() && is_directory(&source).at(site, Call::OpenTree)?;
+            let is_directory = match mount.kind {
+                MountKind::Bind {
+                    is_directory: Some(known),
+                    ..
+                } => known,
+                _ if mount.kind.is_device() => false,
+                _ => is_directory(&source).at(site, Call::OpenTree)?,
+            };
             attach(root, site, mount, &source, is_directory)?;
             root.spent.push(source);
             Ok(())
         }
+        (_, None) if mount.create && mount_new(root, site, mount)? => Ok(()),
         (_, None) => {
             let (fs, seal) = file_system(site, mount, &mut root.spent)?;
             attach(root, site, mount, &fs, true)?;

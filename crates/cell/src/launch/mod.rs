@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::CloneFlags;
+use nix::sys::resource::getrlimit;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::stat::Mode;
@@ -16,7 +17,7 @@ use nix::unistd::Pid;
 
 use crate::child::command::Command;
 use crate::child::{self, Content, Filter, Prepared};
-use crate::plan::{Fallback, Ids, Mount, MountKind, Namespace, Plan};
+use crate::plan::{Fallback, Ids, Mount, MountKind, Namespace, Plan, Rlimit};
 use record::Start;
 use record::error::{Result, SetupError, Step};
 use sys::clone::{Fork, fork_into};
@@ -145,6 +146,16 @@ pub(crate) struct Running {
     pub(crate) template: Option<record::Template>,
     /// Whether the cell belongs to another supervisor, and only the program to this one.
     pub(crate) is_guest: bool,
+}
+
+impl Running {
+    /// What is in force of a limit of the plan: no more than the caller may have.
+    pub(crate) fn in_force(&self, limit: Rlimit) -> Rlimit {
+        if self.progress.do_limits_hold() {
+            return limit;
+        }
+        getrlimit(limit.resource).map_or(limit, |(_, hard)| limit.within(hard))
+    }
 }
 
 /// The cell's init, seen from outside. Dropping it kills it, and with it everything

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::Resource;
 
 use super::measures::CgroupFacts;
 use crate::launch::Running;
-use crate::plan::{Plan, Rlimit, ScratchDir, Storage};
+use crate::plan::{Plan, ScratchDir, Storage};
 use crate::spec::Scratch;
 use crate::spec::limits::{self, Name};
 use crate::supervise::disks::DiskSize;
@@ -239,12 +239,6 @@ impl Evidence<'_> {
         let mut rlimits = self.plan.rlimits.iter();
         rlimits
             .find(|limit| limit.resource == resource)
-            .map(effective)
+            .map(|limit| self.cell.in_force(*limit).soft as f64)
     }
-}
-
-/// What the program has: the limit asked for, or a lower one of the caller's
-/// own, which init cannot raise.
-fn effective(limit: &Rlimit) -> f64 {
-    getrlimit(limit.resource).map_or(limit.soft, |(_, hard)| limit.within(hard).soft) as f64
 }

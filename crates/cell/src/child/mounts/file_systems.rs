@@ -4,9 +4,11 @@ use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
+use nix::mount::MsFlags;
 
 use super::super::fail::{At, Call, Fail, Site};
-use super::BASE;
+use super::places::{in_parent, make_or_find};
+use super::{BASE, Root};
 use crate::plan::{Mount, MountKind, Seal};
 use crate::spec::Bytes;
 use sys::mount::{FsContext, attr};
@@ -49,6 +51,41 @@ pub(super) fn file_system(
     let mount = fs.mount(attributes).at(site, Call::Fsmount)?;
     spent.push(fs.into());
     Ok((mount, seal))
+}
+
+/// Mounts a file system that nobody needs a descriptor of at a new place, by mount(2), which takes
+/// all options at once. False where that does not work: the other calls say better why.
+pub(super) fn mount_new(root: &mut Root, site: Site, mount: &Mount) -> Result<bool, Fail> {
+    let (name, flags, options) = match &mount.kind {
+        MountKind::Tmpfs {
+            size,
+            inodes,
+            mode,
+            seal: Seal::Writable,
+        } => (
+            "tmpfs",
+            MsFlags::MS_NODEV,
+            format!("size={},nr_inodes={inodes},mode={mode:o}", size.0),
+        ),
+        MountKind::Devpts { max } => (
+            "devpts",
+            MsFlags::MS_NOEXEC,
+            format!("max={max},ptmxmode=0666,mode=0620"),
+        ),
+        _ => return Ok(false),
+    };
+    if sys::mount::is_filtered() {
+        return Ok(false);
+    }
+    in_parent(root, site, &mount.target, |parent, place| {
+        if !make_or_find(site, parent, place, 0o755)? {
+            return Ok(false);
+        }
+        // Nothing else can have put a link there.
+        nix::unistd::fchdir(parent).at(site, Call::Fchdir)?;
+        let flags = flags | MsFlags::MS_NOSUID;
+        Ok(nix::mount::mount(Some(name), place, Some(name), flags, Some(&*options)).is_ok())
+    })
 }
 
 /// A new tmpfs, not yet attached.

@@ -77,7 +77,7 @@ pub(in super::super) fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, E
 
 /// Calls `make` with the directory that `target` is in, which is made as needed,
 /// and `target`'s name in it.
-fn in_parent<T>(
+pub(super) fn in_parent<T>(
     root: &mut Root,
     site: Site,
     target: &Path,
@@ -116,6 +116,9 @@ pub(super) fn ensure_directory(
     target: &Path,
     mode: u32,
 ) -> Result<(), Fail> {
+    if root.known(target).is_some() {
+        return Ok(());
+    }
     in_parent(root, site, target, |parent, name| {
         match make_or_find(site, parent, name, mode)? {
             true => Ok(()),
@@ -128,7 +131,12 @@ pub(super) fn ensure_directory(
 }
 
 /// Makes a directory; false if the name exists already.
-fn make_or_find(site: Site, parent: &OwnedFd, name: &Path, mode: u32) -> Result<bool, Fail> {
+pub(super) fn make_or_find(
+    site: Site,
+    parent: &OwnedFd,
+    name: &Path,
+    mode: u32,
+) -> Result<bool, Fail> {
     match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
         Ok(()) => Ok(true),
         Err(Errno::EEXIST) => Ok(false),
@@ -146,7 +154,10 @@ pub(super) fn make_file(
         let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(0o444));
         file.at(site, Call::Openat2)
     })?;
-    write_all(&file.into(), content).at(site, Call::Write)
+    let file = file.into();
+    write_all(&file, content).at(site, Call::Write)?;
+    root.put_away(file);
+    Ok(())
 }
 
 pub(super) fn make_symlink(

@@ -65,6 +65,7 @@ pub(crate) fn open_bind(mount: &Mount) -> Result<Option<OwnedFd>, (Call, Errno)>
             source,
             writable,
             device,
+            ..
         } => (source, writable, device),
         MountKind::Overlay { source, .. } => (&Source::Host(source.clone()), &false, &false),
         _ => return Ok(None),
