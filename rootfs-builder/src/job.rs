@@ -47,13 +47,9 @@ impl Job {
     /// # Errors
     /// The caller has interrupted the call.
     pub(crate) fn check(&self) -> Result<()> {
-        match self.signals.fd().read_signal() {
-            Ok(Some(caught)) => {
-                let signal = i32::try_from(caught.ssi_signo).ok();
-                let signal = signal.and_then(|number| Signal::try_from(number).ok());
-                Err(interrupted(signal))
-            }
-            _ => Ok(()),
+        match self.signals.next() {
+            Some(signal) => Err(interrupted(Some(signal))),
+            None => Ok(()),
         }
     }
 

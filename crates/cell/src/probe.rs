@@ -7,6 +7,8 @@ use std::io::Read as _;
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::Mode;
 use serde::Serialize;
 
 use record::error::{Result, SetupError, Step};
@@ -117,8 +119,19 @@ pub(crate) fn contents(file: File) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// [`contents`] of the file at `path`.
+pub(crate) fn read(path: &str) -> std::io::Result<Vec<u8>> {
+    contents(open(path)?)
+}
+
+/// Opens a file for reading. musl's open(3) would set close-on-exec once more.
+fn open(path: &str) -> nix::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    openat(AT_FDCWD, path, flags, Mode::empty()).map(File::from)
+}
+
 fn proc_is_covered() -> bool {
-    let text = File::open(mounts::MOUNTINFO).and_then(contents);
+    let text = read(mounts::MOUNTINFO);
     text.is_ok_and(|text| {
         mounts::mounts(&text).any(|mount| {
             let point = mount.point();

@@ -101,7 +101,9 @@ pub unsafe fn vfork_shared<F: FnMut() -> i32>(mut child: F) -> Result<Pid, Errno
         // use of the shared memory because the parent is held until then.
         (unsafe { &mut *child.cast::<F>() })()
     }
-    let mut stack = vec![0_u128; CHILD_STACK / size_of::<u128>()];
+    // Without a value, so that its pages are not touched here.
+    let mut stack = Vec::<u128>::with_capacity(CHILD_STACK / size_of::<u128>());
+    let end = stack.spare_capacity_mut().as_mut_ptr_range().end;
     // SAFETY: one past the end of the allocation is a valid pointer value, and
     // the stack grows down from it; u128 gives the 16 bytes of alignment that
     // the ABI wants. CLONE_VFORK keeps stack and closure alive as long as the
@@ -109,7 +111,7 @@ pub unsafe fn vfork_shared<F: FnMut() -> i32>(mut child: F) -> Result<Pid, Errno
     let pid = unsafe {
         libc::clone(
             enter::<F>,
-            stack.as_mut_ptr_range().end.cast(),
+            end.cast(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD,
             (&raw mut child).cast(),
         )

@@ -16,6 +16,7 @@ pub mod double_fork;
 pub mod environment;
 pub mod inherited;
 pub mod landlock;
+pub mod listing;
 mod lock;
 pub mod memory;
 pub mod mount;

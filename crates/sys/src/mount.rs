@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 
@@ -80,12 +81,76 @@ impl FsContext {
     ///
     /// # Errors
     /// The error number of fsconfig(2) or fsmount(2).
-    pub fn mount(self, attributes: u64) -> Result<OwnedFd, Errno> {
+    pub fn mount(&self, attributes: u64) -> Result<OwnedFd, Errno> {
         self.config(FSCONFIG_CMD_CREATE, None, None)?;
         let fs = raw(self.0.as_fd());
         // SAFETY: no pointers; 1 is FSMOUNT_CLOEXEC.
         unsafe { super::syscall_fd(libc::SYS_fsmount, [fs, 1, attributes as usize]) }
     }
+}
+
+impl From<FsContext> for OwnedFd {
+    fn from(context: FsContext) -> Self {
+        context.0
+    }
+}
+
+/// open_tree_attr(2), which libc does not have yet; its number is the same on all machines.
+const SYS_OPEN_TREE_ATTR: libc::c_long = 467;
+
+/// Whether open_tree_attr(2) was found missing.
+static NO_OPEN_TREE_ATTR: AtomicBool = AtomicBool::new(false);
+
+/// Whether a filter is around this process.
+static FILTERED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a filter is around this process. One that does not know a call may kill for it, so
+/// from here on no call is made that another set of calls can stand for.
+pub fn note_filter() {
+    FILTERED.store(true, Ordering::Relaxed);
+}
+
+/// Whether that was noted.
+pub fn is_filtered() -> bool {
+    FILTERED.load(Ordering::Relaxed)
+}
+
+/// Which half of [`open_tree`] failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenTreeError {
+    /// open_tree(2)
+    Open(Errno),
+    /// mount_setattr(2)
+    Attributes(Errno),
+}
+
+/// [`clone_tree`] and then [`set_attributes`], on the mount and all beneath it: by one call where
+/// the kernel has it (open_tree_attr(2), Linux 6.15).
+///
+/// # Errors
+/// Those of the two.
+pub fn open_tree(dir: RawFd, path: &CStr, attributes: u64) -> Result<OwnedFd, OpenTreeError> {
+    if !is_filtered() && !NO_OPEN_TREE_ATTR.load(Ordering::Relaxed) {
+        let attr = private(attributes);
+        let args = [
+            dir as usize,
+            path.as_ptr() as usize,
+            clone_flags(path),
+            &raw const attr as usize,
+            size_of::<MountAttr>(),
+        ];
+        // SAFETY: `path` is a C string, and `attr` a mount_attr of the stated size; both outlive
+        // the call.
+        match unsafe { super::syscall_fd(SYS_OPEN_TREE_ATTR, args) } {
+            Ok(tree) => return Ok(tree),
+            Err(Errno::ENOSYS) => NO_OPEN_TREE_ATTR.store(true, Ordering::Relaxed),
+            // The two calls say which of them fails.
+            Err(_) => {}
+        }
+    }
+    let tree = clone_tree(dir, path).map_err(OpenTreeError::Open)?;
+    set_attributes(tree.as_fd(), attributes, true).map_err(OpenTreeError::Attributes)?;
+    Ok(tree)
 }
 
 /// A detached copy of the mount at `path` below `dir`, with everything mounted
@@ -95,13 +160,17 @@ impl FsContext {
 /// # Errors
 /// The error number of open_tree(2).
 pub fn clone_tree(dir: RawFd, path: &CStr) -> Result<OwnedFd, Errno> {
-    let mut flags = OPEN_TREE_CLONE | AT_RECURSIVE | libc::O_CLOEXEC as usize;
-    if path.is_empty() {
-        flags |= libc::AT_EMPTY_PATH as usize;
-    }
-    let args = [dir as usize, path.as_ptr() as usize, flags];
+    let args = [dir as usize, path.as_ptr() as usize, clone_flags(path)];
     // SAFETY: `path` is a C string.
     unsafe { super::syscall_fd(libc::SYS_open_tree, args) }
+}
+
+fn clone_flags(path: &CStr) -> usize {
+    let flags = OPEN_TREE_CLONE | AT_RECURSIVE | libc::O_CLOEXEC as usize;
+    match path.is_empty() {
+        true => flags | libc::AT_EMPTY_PATH as usize,
+        false => flags,
+    }
 }
 
 /// Sets `attributes` on `mount` and, if `recursive`, on all beneath it, and cuts it off from
@@ -114,12 +183,7 @@ pub fn set_attributes(
     attributes: u64,
     recursive: bool,
 ) -> Result<(), Errno> {
-    let attr = MountAttr {
-        set: attributes,
-        propagation: libc::MS_PRIVATE,
-        ..MountAttr::default()
-    };
-    setattr(raw(mount), EMPTY, attr, recursive)
+    setattr(raw(mount), EMPTY, private(attributes), recursive)
 }
 
 /// Sets `attributes` on the detached `mount` and all beneath it, cuts it off likewise, and
@@ -135,10 +199,8 @@ pub fn set_idmap(
     attributes: u64,
 ) -> Result<(), Errno> {
     let attr = MountAttr {
-        set: attributes | IDMAP,
-        propagation: libc::MS_PRIVATE,
         userns_fd: raw(userns) as u64,
-        ..MountAttr::default()
+        ..private(attributes | IDMAP)
     };
     setattr(raw(mount), EMPTY, attr, true)
 }
@@ -148,11 +210,7 @@ pub fn set_idmap(
 /// # Errors
 /// The error number of mount_setattr(2).
 pub fn make_all_private() -> Result<(), Errno> {
-    let private = MountAttr {
-        propagation: libc::MS_PRIVATE,
-        ..MountAttr::default()
-    };
-    setattr(libc::AT_FDCWD as usize, c"/", private, true)
+    setattr(libc::AT_FDCWD as usize, c"/", private(0), true)
 }
 
 /// `struct mount_attr`.
@@ -163,6 +221,15 @@ struct MountAttr {
     clear: u64,
     propagation: u64,
     userns_fd: u64,
+}
+
+/// `attributes`, cut off from what happens in other namespaces.
+fn private(attributes: u64) -> MountAttr {
+    MountAttr {
+        set: attributes,
+        propagation: libc::MS_PRIVATE,
+        ..MountAttr::default()
+    }
 }
 
 fn setattr(dir: usize, path: &CStr, attr: MountAttr, recursive: bool) -> Result<(), Errno> {

@@ -68,7 +68,8 @@ impl NewNetwork {
             unshare: AtomicI32::new(0),
             namespace: AtomicI32::new(-libc::ECHILD),
         });
-        let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+        // Without a value, so that its pages are not touched here.
+        let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
         let args = libc::clone_args {
             flags: (libc::CLONE_VM | libc::CLONE_FILES) as u64,
             stack: stack.as_mut_ptr() as u64,

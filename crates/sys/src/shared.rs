@@ -25,6 +25,8 @@ struct Page {
     spent_ns: [AtomicU64; Step::ALL.len()],
     /// Whether init has killed everything, and only waits for the kernel.
     all_killed: AtomicBool,
+    /// Whether the program got all limits of the plan.
+    limits_hold: AtomicBool,
 }
 
 impl Progress {
@@ -73,6 +75,16 @@ impl Progress {
     /// remains to be freed.
     pub fn are_all_killed(&self) -> bool {
         self.page().all_killed.load(Ordering::Acquire)
+    }
+
+    /// Notes that the program got all limits of the plan: no limit of the caller's is lower.
+    pub fn note_limits_hold(&self) {
+        self.page().limits_hold.store(true, Ordering::Release);
+    }
+
+    /// Whether that is certain.
+    pub fn do_limits_hold(&self) -> bool {
+        self.page().limits_hold.load(Ordering::Acquire)
     }
 
     /// The step entered last.

@@ -2,9 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use caps::CapSet;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat};
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
@@ -15,6 +14,7 @@ use super::fail::{At, Call, Fail, Site};
 use super::report::Reporter;
 use crate::plan::{Namespace, Plan};
 use record::error::Step;
+use sys::process::close_together;
 
 /// Limits this user namespace to its share of what the kernel also counts for its owner, and to
 /// no namespaces of its own, and proves it. Seccomp denies the latter as well; this holds where a
@@ -28,11 +28,14 @@ pub(super) fn limit_user_namespace(plan: &Plan, report: &Reporter<'_>) -> Result
         name: "max_user_namespaces",
         value: 0,
     };
-    let proc = match settings_of_caller(&no_namespaces) {
+    let mut opened = Vec::with_capacity(4);
+    let proc = match settings_of_caller(&no_namespaces, &mut opened) {
         Some(proc) => proc,
         None => {
             let own = own_settings().at(site, Call::Fsmount)?;
-            no_namespaces.write(&own).at(site, Call::Write)?;
+            no_namespaces
+                .write(&own, &mut opened)
+                .at(site, Call::Write)?;
             own
         }
     };
@@ -40,12 +43,14 @@ pub(super) fn limit_user_namespace(plan: &Plan, report: &Reporter<'_>) -> Result
         ("max_inotify_instances", limits.inotify_instances),
         ("max_inotify_watches", limits.inotify_watches),
     ] {
-        match (Setting { name, value }).write(&proc) {
+        match (Setting { name, value }).write(&proc, &mut opened) {
             // A kernel without inotify.
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(site.failed(Call::Write, errno)),
         }
     }
+    opened.push(proc);
+    close_together(opened);
     match sys::process::try_nested_userns() {
         // ENOSPC is the limit's. Where only root may make user namespaces, the kernel
         // checks that first: EPERM by Debian's setting, EACCES by AppArmor's.
@@ -62,8 +67,8 @@ struct Setting {
 }
 
 impl Setting {
-    /// Sets it below this `/proc`, and reads it back.
-    fn write(&self, proc: &OwnedFd) -> nix::Result<()> {
+    /// Sets it below this `/proc`, and reads it back. The file goes to `opened`.
+    fn write(&self, proc: &OwnedFd, opened: &mut Vec<OwnedFd>) -> nix::Result<()> {
         let path = format!("sys/user/{}", self.name);
         let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
         let file = openat(proc, path.as_str(), flags, Mode::empty())?;
@@ -71,6 +76,7 @@ impl Setting {
         nix::unistd::write(&file, value.as_bytes())?;
         let mut found = [0; 32];
         let length = pread(&file, &mut found, 0)?;
+        opened.push(file);
         match found[..length].trim_ascii() == value.as_bytes() {
             true => Ok(()),
             false => Err(Errno::EIO),
@@ -80,11 +86,11 @@ impl Setting {
 
 /// The caller's `/proc`, if this setting could be written there: in containers its settings often
 /// are read-only.
-fn settings_of_caller(setting: &Setting) -> Option<OwnedFd> {
+fn settings_of_caller(setting: &Setting, opened: &mut Vec<OwnedFd>) -> Option<OwnedFd> {
     let here = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let proc = open("/proc", here, Mode::empty()).ok()?;
+    let proc = openat(AT_FDCWD, "/proc", here, Mode::empty()).ok()?;
     let is_proc = fstatfs(&proc).is_ok_and(|fs| fs.filesystem_type() == PROC_SUPER_MAGIC);
-    (is_proc && setting.write(&proc).is_ok()).then_some(proc)
+    (is_proc && setting.write(&proc, opened).is_ok()).then_some(proc)
 }
 
 /// A new `/proc` with settings; the cell's own shows processes only. It is never
@@ -122,10 +128,10 @@ pub(super) fn drop_capabilities(plan: &Plan, report: &Reporter<'_>) -> Result<()
     sys::process::lock_securebits().at(site, Call::Prctl)?;
     // The bounding set by number, so that it loses capabilities that no library knows, too.
     sys::process::empty_bounding_set().at(Site::new(Step::Capabilities), Call::Prctl)?;
-    caps::clear(None, CapSet::Ambient).map_err(|_| site.failed(Call::Capset, Errno::last()))?;
+    sys::process::empty_ambient_set().at(site, Call::Prctl)?;
     sys::process::empty_capability_sets().at(site, Call::Capset)?;
-    match caps::read(None, CapSet::Permitted) {
-        Ok(left) if left.is_empty() => Ok(()),
+    match sys::process::permitted_capabilities() {
+        Ok(0) => Ok(()),
         _ => Err(site.failed(Call::Capset, Errno::EPERM)),
     }
 }

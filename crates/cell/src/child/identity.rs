@@ -3,7 +3,7 @@
 use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
-use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use nix::unistd::setgroups;
 
 use super::Role;
 use super::fail::{At, Call, Fail, Site};
@@ -96,10 +96,8 @@ pub(super) fn become_inner_user(
     if ids.privileged && !matches!(role, Role::Copy { .. }) {
         setgroups(&[]).at(site, Call::Setgroups)?;
     }
-    let gid = Gid::from_raw(ids.inner_gid);
-    setresgid(gid, gid, gid).at(site, Call::Setresgid)?;
-    let uid = Uid::from_raw(ids.inner_uid);
-    setresuid(uid, uid, uid).at(site, Call::Setresuid)?;
+    sys::process::become_group(ids.inner_gid).at(site, Call::Setresgid)?;
+    sys::process::become_user(ids.inner_uid).at(site, Call::Setresuid)?;
     // `/proc/1` would show the supervisor's environment: init is a copy of it.
     nix::sys::prctl::set_dumpable(false).at(site, Call::Prctl)
 }

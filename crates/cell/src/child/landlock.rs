@@ -12,7 +12,6 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, open, openat2};
 use nix::sys::stat::Mode;
 
 use super::fail::{At as _, Call, Fail, Site};
-use super::mounts;
 use super::report::Reporter;
 use crate::plan::{Access, LandlockPlan, Plan};
 use crate::spec::PortRule;
@@ -99,13 +98,20 @@ fn add_paths(ruleset: &OwnedFd, rules: &LandlockPlan, site: Site) -> Result<(), 
     for (index, rule) in rules.rules.iter().enumerate() {
         let failed = |errno| site.on(index).failed(Call::Landlock, errno);
         let place = place(&rule.path).map_err(failed)?;
-        let directory = mounts::is_directory(&place).map_err(failed)?;
-        let mut access = rights(rule.access, abi);
-        if !directory {
-            access &= AccessFs::from_file(abi);
-        }
-        sys::landlock::allow_beneath(ruleset.as_fd(), place.as_fd(), access.bits())
-            .map_err(failed)?;
+        let allow = |access: BitFlags<AccessFs>| {
+            sys::landlock::allow_beneath(ruleset.as_fd(), place.as_fd(), access.bits())
+        };
+        let access = rights(rule.access, abi);
+        let of_file = access & AccessFs::from_file(abi);
+        let allowed = match rule.is_node {
+            true => allow(of_file),
+            // Only a directory can have all of them.
+            false => match allow(access) {
+                Err(Errno::EINVAL) => allow(of_file),
+                allowed => allowed,
+            },
+        };
+        allowed.map_err(failed)?;
         places.push(place);
     }
     close_together(places);

@@ -14,8 +14,6 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use nix::dir::{Dir, Type};
-use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::mount::MsFlags;
 use nix::sys::stat::{Mode, fstatat, mkdirat};
@@ -27,6 +25,7 @@ use super::mounts::{self, BASE, Root, write_all};
 use crate::plan::machine::{
     BOOT_ID, COPIED, DENIED_DIRECTORY, DENIED_FILE, Machine, Moment, PREPARED, Prepared, UUID,
 };
+use sys::listing::{self, Kind, Listed};
 use sys::mount::{self, FsContext, attr};
 use sys::process::close_together;
 
@@ -49,11 +48,9 @@ const CLOSED: &[&[u8]] = &[
 
 /// Puts `/proc` and `/sys` in place.
 pub(super) fn place(root: &mut Root, site: Site, machine: &Machine) -> Result<(), Fail> {
-    let proc = FsContext::open(c"proc").at(site, Call::Fsopen)?;
-    proc.set(c"hidepid", c"invisible")
-        .at(site, Call::Fsconfig)?;
-    let proc = proc.mount(READ_ONLY);
-    let proc = proc.at(site, Call::Fsmount)?;
+    let fs = FsContext::open(c"proc").at(site, Call::Fsopen)?;
+    fs.set(c"hidepid", c"invisible").at(site, Call::Fsconfig)?;
+    let proc = fs.mount(READ_ONLY).at(site, Call::Fsmount)?;
     let files = files(site, machine, &proc)?;
     let top = mounts::make_directory(root, site, Path::new(PREPARED), 0o755)?;
     prepare(site, &top, &files)?;
@@ -68,7 +65,9 @@ pub(super) fn place(root: &mut Root, site: Site, machine: &Machine) -> Result<()
     cover(site, &proc, &files)?;
     // The covers, all at once.
     mount::set_attributes(proc.as_fd(), READ_ONLY, true).at(site, Call::MountSetattr)?;
-    root.put_away(proc);
+    for spent in [fs.into(), top, proc] {
+        root.put_away(spent);
+    }
     Ok(())
 }
 
@@ -78,14 +77,14 @@ fn cover(site: Site, proc: &OwnedFd, files: &[Prepared]) -> Result<(), Fail> {
     let top = |path: &str| Some(path.strip_prefix("proc/")?.split('/').next()?.to_owned());
     let shown: BTreeSet<String> = files.iter().filter_map(|(path, _)| top(path)).collect();
     let own = nix::unistd::geteuid().as_raw();
-    for (name, kind) in names(site, proc)? {
-        if kind == Some(Type::Symlink) || name.iter().all(u8::is_ascii_digit) {
+    for Listed { name, kind } in names(site, proc)? {
+        if kind == Kind::Symlink || name.iter().all(u8::is_ascii_digit) {
             continue;
         }
         let target = [b"proc/", name.as_slice()].concat();
         let source = match kind {
             _ if shown.iter().any(|shown| shown.as_bytes() == name) => &target,
-            Some(Type::Directory) => DENIED_DIRECTORY.as_bytes(),
+            Kind::Directory => DENIED_DIRECTORY.as_bytes(),
             _ if CLOSED.contains(&name.as_slice()) && is_closed(proc, &name, own) => continue,
             _ => DENIED_FILE.as_bytes(),
         };
@@ -189,22 +188,11 @@ fn create(site: Site, top: &OwnedFd, path: &str, mode: Mode) -> Result<OwnedFd, 
     openat(top, path, flags, mode).at(site, Call::Open)
 }
 
-/// A name in a directory, and what has it.
-type Named = (Vec<u8>, Option<Type>);
-
 /// What a directory holds.
-fn names(site: Site, top: &OwnedFd) -> Result<Vec<Named>, Fail> {
+fn names(site: Site, top: &OwnedFd) -> Result<Vec<Listed>, Fail> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let list = Dir::openat(top, c".", flags, Mode::empty()).at(site, Call::Open)?;
-    list.into_iter()
-        .filter(|entry| {
-            !entry
-                .as_ref()
-                .is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
-        })
-        .map(|entry| entry.map(|entry| (entry.file_name().to_bytes().to_vec(), entry.file_type())))
-        .collect::<Result<_, Errno>>()
-        .at(site, Call::Getdents)
+    let list = openat(top, c".", flags, Mode::empty()).at(site, Call::Open)?;
+    listing::read(list.as_fd()).at(site, Call::Getdents)
 }
 
 fn below_prepared(path: &[u8]) -> Vec<u8> {

@@ -299,5 +299,7 @@ fn begin<'a>(
     report.started(&scratch, started.listener.as_ref(), master, &above)?;
     let mut init = init::Init::new(cell, signals, Some(started.pid));
     init.terminal = terminal.map(|terminal| terminal.line);
+    // Init closes them with all others that are not its own.
+    std::mem::forget((scratch, started.listener, above));
     Ok(Some(init))
 }

@@ -4,31 +4,37 @@
 //! ids; targets are opened beneath the new root without following any link, so that
 //! nothing in a rootfs or a bind can lead a mount or a new file elsewhere.
 
-use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
-use nix::unistd::symlinkat;
 
 use super::Certificates;
 use super::fail::{At, Call, Fail, Site};
 use super::overlay;
 use super::program::RESERVED;
 use super::report::Reporter;
-use crate::plan::{Mount, MountKind, Namespace, Plan, Seal, Source};
-use crate::rootfs;
-use crate::spec::{Bytes, DeviceNumber, WORKSPACE};
+use crate::plan::{Mount, MountKind, Plan, Seal};
+use crate::spec::WORKSPACE;
 use record::error::Step;
 use sys::beneath::Beneath;
-use sys::mount::{self, FsContext, attr};
+use sys::mount::{self, attr};
 use sys::process::{close_together, duplicate_above};
 
-/// Detached copies of the plan's bind sources, by index.
-pub(super) type Sources = Vec<Option<OwnedFd>>;
+mod file_systems;
+mod places;
+mod sources;
+
+pub(super) use file_systems::tmpfs;
+pub(super) use places::{attach, create_beneath, is_directory, make_directory, open_in, write_all};
+pub(crate) use sources::open_bind;
+pub(super) use sources::{Sources, open_sources};
+
+use file_systems::{file_system, mount_new};
+use places::{attach_at_new, ensure_directory, make_file, make_symlink, relative};
+
+/// Descriptors that wait to be closed, of the few hundred that a caller may have allowed.
+const MOST_SPENT: usize = 64;
+/// Directories below the root that are kept open: neighbours mostly follow each other in the plan.
+const KEPT_OPEN: usize = 8;
 
 /// The new root: the mount itself, whether it becomes read-only at the end, and other mounts
 /// that do.
@@ -36,101 +42,15 @@ pub(super) struct Root {
     pub(super) mount: OwnedFd,
     is_sealed: bool,
     seals: Vec<OwnedFd>,
-    /// Descriptors of mounts that are attached, to be closed together.
-    spent: Vec<OwnedFd>,
+    /// Descriptors of mounts that are attached and the like, to be closed together.
+    pub(super) spent: Vec<OwnedFd>,
     /// What the program changes in each of the plan's overlays.
     pub(super) uppers: Vec<OwnedFd>,
-    /// The directory below the root that something was made in last.
-    last: Option<(PathBuf, OwnedFd)>,
+    /// Directories below the root that something was made in, the last one at the end.
+    known: Vec<(PathBuf, OwnedFd)>,
 }
 
 pub(super) const BASE: u64 = attr::NOSUID | attr::NODEV;
-
-/// Opens every bind source, except those in `opened`. From here on the descriptor
-/// counts, whatever the path names later.
-pub(super) fn open_sources(
-    plan: &Plan,
-    mut opened: Sources,
-    report: &Reporter<'_>,
-) -> Result<Sources, Fail> {
-    if !plan.has(Namespace::Mount) {
-        return Ok(Vec::new());
-    }
-    let site = report.enter(Step::Mount);
-    mount::make_all_private().at(site, Call::MountSetattr)?;
-    plan.mounts
-        .iter()
-        .enumerate()
-        .map(
-            |(index, mount)| match opened.get_mut(index).and_then(Option::take) {
-                Some(tree) => Ok(Some(tree)),
-                None => open_source(site.on(index), mount),
-            },
-        )
-        .collect()
-}
-
-fn open_source(site: Site, mount: &Mount) -> Result<Option<OwnedFd>, Fail> {
-    let opened = match &mount.kind {
-        MountKind::Bind { .. } | MountKind::Overlay { .. } => open_bind(mount),
-        MountKind::Device { source, number } => open_device(source, *number).map(Some),
-        MountKind::HostProc => {
-            open_tree(libc::AT_FDCWD, c"/proc", attr::RDONLY | attr::NODEV).map(Some)
-        }
-        _ => Ok(None),
-    };
-    opened.map_err(|(call, errno)| site.failed(call, errno))
-}
-
-/// A detached mount of the host's part of a bind or an overlay; `None` for another mount.
-///
-/// # Errors
-/// The system call that failed, and its error number.
-pub(crate) fn open_bind(mount: &Mount) -> Result<Option<OwnedFd>, (Call, Errno)> {
-    let (source, writable, device) = match &mount.kind {
-        MountKind::Bind {
-            source,
-            writable,
-            device,
-        } => (source, writable, device),
-        MountKind::Overlay { source, .. } => (&Source::Host(source.clone()), &false, &false),
-        _ => return Ok(None),
-    };
-    let attributes =
-        if *writable { 0 } else { attr::RDONLY } | if *device { attr::NOEXEC } else { attr::NODEV };
-    let tree = match source {
-        Source::Host(path) => {
-            let path = c_path(path).map_err(|errno| (Call::OpenTree, errno))?;
-            open_tree(libc::AT_FDCWD, &path, attributes)
-        }
-        Source::Beneath { base, path } => {
-            let found = rootfs::open_beneath(base, path).map_err(|errno| (Call::Openat2, errno))?;
-            open_tree(found.as_raw_fd(), c"", attributes)
-        }
-    };
-    tree.map(Some)
-}
-
-/// A detached mount of a device node, which must be the device that the plan has: only this
-/// mount lets devices be opened. It is read-only so that the node's mode stays; a device
-/// can be written to all the same.
-fn open_device(path: &Path, number: DeviceNumber) -> Result<OwnedFd, (Call, Errno)> {
-    let path = c_path(path).map_err(|errno| (Call::OpenTree, errno))?;
-    let tree = open_tree(libc::AT_FDCWD, &path, attr::RDONLY | attr::NOEXEC)?;
-    let stat = fstat(&tree).map_err(|errno| (Call::OpenTree, errno))?;
-    let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
-    match kind == SFlag::S_IFCHR && DeviceNumber::of(stat.st_rdev) == number {
-        true => Ok(tree),
-        false => Err((Call::OpenTree, Errno::ESTALE)),
-    }
-}
-
-fn open_tree(dir: RawFd, path: &CStr, attributes: u64) -> Result<OwnedFd, (Call, Errno)> {
-    let tree = mount::clone_tree(dir, path).map_err(|errno| (Call::OpenTree, errno))?;
-    mount::set_attributes(tree.as_fd(), attributes | attr::NOSUID, true)
-        .map_err(|errno| (Call::MountSetattr, errno))?;
-    Ok(tree)
-}
 
 /// Puts the cell's file system together on a new root; `None` for a plan without
 /// mounts.
@@ -159,7 +79,9 @@ pub(super) fn build(
         }
     }
     if let Some(root) = &mut root {
-        close_together(std::mem::take(&mut root.spent));
+        let known = root.known.drain(..).map(|(_, directory)| directory);
+        let spent = known.chain(root.spent.drain(..)).collect();
+        close_together(spent);
     }
     Ok(root)
 }
@@ -167,17 +89,17 @@ pub(super) fn build(
 /// The first mount is the root. Absolute paths still lead to the caller's root,
 /// which the new one covers but does not replace before [`change_root`].
 fn start(site: Site, mount: &Mount) -> Result<Root, Fail> {
-    let (fs, seal) = file_system(site, mount)?;
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let top = open("/", flags, Mode::empty()).at(site, Call::Openat2)?;
-    mount::attach(fs.as_fd(), top.as_fd()).at(site, Call::MoveMount)?;
+    let mut spent = Vec::new();
+    let (fs, seal) = file_system(site, mount, &mut spent)?;
+    // The path is absolute, so that it counts alone.
+    mount::attach_at(fs.as_fd(), fs.as_fd(), c"/").at(site, Call::MoveMount)?;
     Ok(Root {
         mount: fs,
         is_sealed: seal == Seal::ReadOnly,
         seals: Vec::new(),
-        spent: Vec::new(),
+        spent,
         uppers: Vec::new(),
-        last: None,
+        known: Vec::new(),
     })
 }
 
@@ -189,6 +111,7 @@ impl Root {
 
     /// Attaches a detached file system at a place of its own.
     pub(super) fn attach(&mut self, site: Site, target: &Path, fs: &OwnedFd) -> Result<(), Fail> {
+        self.forget(target);
         match attach_at_new(self, site, target, fs, true)? {
             true => Ok(()),
             false => {
@@ -198,21 +121,47 @@ impl Root {
         }
     }
 
-    /// Closes a descriptor with others, at the end.
+    /// Closes a descriptor with others, later.
     pub(super) fn put_away(&mut self, fd: OwnedFd) {
         self.spent.push(fd);
+        if self.spent.len() > MOST_SPENT {
+            close_together(std::mem::take(&mut self.spent));
+        }
     }
 
-    /// Makes a directory.
+    /// Makes a directory, on which something is about to be mounted.
     pub(super) fn make(&mut self, site: Site, target: &Path) -> Result<(), Fail> {
-        make_directory(self, site, target, 0o755).map(drop)
+        self.forget(target);
+        ensure_directory(self, site, target, 0o755)
+    }
+
+    /// The directory at `path`, if it is open.
+    fn known(&self, path: &Path) -> Option<&OwnedFd> {
+        let mut known = self.known.iter().rev();
+        known.find_map(|(other, directory)| (other == path).then_some(directory))
+    }
+
+    /// Keeps a directory open for a while.
+    fn remember(&mut self, path: &Path, directory: OwnedFd) {
+        if self.known.len() == KEPT_OPEN {
+            let (_, oldest) = self.known.remove(0);
+            self.spent.push(oldest);
+        }
+        self.known.push((path.to_owned(), directory));
+    }
+
+    /// Forgets the directories that something on `path` covers.
+    fn forget(&mut self, path: &Path) {
+        let covered = |(known, _): &mut (PathBuf, OwnedFd)| known.starts_with(path);
+        let covered = self.known.extract_if(.., covered);
+        self.spent.extend(covered.map(|(_, directory)| directory));
     }
 }
 
 fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) -> Result<(), Fail> {
     match (&mount.kind, source) {
         (MountKind::Directory { mode }, _) if mount.create => {
-            make_directory(root, site, &mount.target, *mode).map(drop)
+            ensure_directory(root, site, &mount.target, *mode)
         }
         (MountKind::Directory { .. }, _) => {
             let directory = Beneath::new(&root.mount).directory(relative(&mount.target));
@@ -238,14 +187,21 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
         }
         (MountKind::Overlay { .. }, Some(lower)) => overlay::place(root, site, mount, &lower),
         (_, Some(source)) => {
-            let is_directory =
-                !mount.kind.is_device() && is_directory(&source).at(site, Call::OpenTree)?;
+            let is_directory = match mount.kind {
+                MountKind::Bind {
+                    is_directory: Some(known),
+                    ..
+                } => known,
+                _ if mount.kind.is_device() => false,
+                _ => is_directory(&source).at(site, Call::OpenTree)?,
+            };
             attach(root, site, mount, &source, is_directory)?;
             root.spent.push(source);
             Ok(())
         }
+        (_, None) if mount.create && mount_new(root, site, mount)? => Ok(()),
         (_, None) => {
-            let (fs, seal) = file_system(site, mount)?;
+            let (fs, seal) = file_system(site, mount, &mut root.spent)?;
             attach(root, site, mount, &fs, true)?;
             match seal {
                 Seal::ReadOnly => root.seals.push(fs),
@@ -256,209 +212,24 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
     }
 }
 
-pub(super) fn attach(
-    root: &mut Root,
-    site: Site,
-    mount: &Mount,
-    source: &OwnedFd,
-    directory: bool,
-) -> Result<(), Fail> {
-    // It may cover the directory that is remembered.
-    root.last
-        .take_if(|(path, _)| path.starts_with(&mount.target));
-    if mount.create && attach_at_new(root, site, &mount.target, source, directory)? {
-        return Ok(());
-    }
-    let target = open_in(root, &mount.target).at(site, Call::Openat2)?;
-    mount::attach(source.as_fd(), target.as_fd()).at(site, Call::MoveMount)
-}
-
-/// Makes a place and attaches `source` there by the place's name, which nothing else
-/// can have changed; false if the name exists already.
-fn attach_at_new(
-    root: &mut Root,
-    site: Site,
-    target: &Path,
-    source: &OwnedFd,
-    directory: bool,
-) -> Result<bool, Fail> {
-    in_parent(root, site, target, |parent, name| {
-        let made = if directory {
-            mkdirat(parent, name, Mode::from_bits_truncate(0o755))
-        } else {
-            mknodat(
-                parent,
-                name,
-                SFlag::S_IFREG,
-                Mode::from_bits_truncate(0o444),
-                0,
-            )
-        };
-        match made {
-            Ok(()) => {}
-            Err(Errno::EEXIST) => return Ok(false),
-            Err(errno) => return Err(site.failed(Call::Mkdir, errno)),
-        }
-        let name = c_path(name).at(site, Call::MoveMount)?;
-        mount::attach_at(source.as_fd(), parent.as_fd(), &name).at(site, Call::MoveMount)?;
-        Ok(true)
-    })
-}
-
-pub(super) fn is_directory(fd: &OwnedFd) -> Result<bool, Errno> {
-    let mode = fstat(fd)?.st_mode;
-    Ok(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR)
-}
-
-/// Creates the file system that `mount` describes, not yet attached.
-fn file_system(site: Site, mount: &Mount) -> Result<(OwnedFd, Seal), Fail> {
-    let open = |name: &CStr| FsContext::open(name).at(site, Call::Fsopen);
-    let set =
-        |fs: &FsContext, key: &CStr, value: &CStr| fs.set(key, value).at(site, Call::Fsconfig);
-    let number = |text: String| CString::new(text).unwrap_or_default();
-    let (fs, attributes, seal) = match &mount.kind {
-        MountKind::Tmpfs {
-            size,
-            inodes,
-            mode,
-            seal,
-        } => {
-            return tmpfs(site, *size, *inodes, *mode).map(|fs| (fs, *seal));
-        }
-        MountKind::Proc => {
-            let fs = open(c"proc")?;
-            set(&fs, c"subset", c"pid")?;
-            set(&fs, c"hidepid", c"invisible")?;
-            (fs, BASE | attr::NOEXEC | attr::RDONLY, Seal::Writable)
-        }
-        MountKind::Devpts { max } => {
-            let fs = open(c"devpts")?;
-            set(&fs, c"max", &number(max.to_string()))?;
-            set(&fs, c"ptmxmode", c"0666")?;
-            set(&fs, c"mode", c"0620")?;
-            (fs, attr::NOSUID | attr::NOEXEC, Seal::Writable)
-        }
-        _ => return Err(site.failed(Call::Fsopen, Errno::EINVAL)),
-    };
-    let fs = fs.mount(attributes).at(site, Call::Fsmount)?;
-    Ok((fs, seal))
-}
-
-/// A new tmpfs, not yet attached.
-pub(super) fn tmpfs(site: Site, size: Bytes, inodes: u64, mode: u32) -> Result<OwnedFd, Fail> {
-    let fs = FsContext::open(c"tmpfs").at(site, Call::Fsopen)?;
-    // The kernel's own default needs no call.
-    let mode = (mode != 0o1777).then(|| (c"mode", format!("{mode:o}")));
-    let limits = [
-        (c"size", size.0.to_string()),
-        (c"nr_inodes", inodes.to_string()),
-    ];
-    for (key, value) in limits.into_iter().chain(mode) {
-        let value = CString::new(value).unwrap_or_default();
-        fs.set(key, &value).at(site, Call::Fsconfig)?;
-    }
-    fs.mount(BASE).at(site, Call::Fsmount)
-}
-
 /// Opens the tmpfs that the program writes to, for the supervisor to look into
 /// once all is dead. They are opened before the program can change their modes, and
 /// above the numbers that the program's descriptors get.
 pub(super) fn open_scratch(plan: &Plan, root: &Root) -> Result<Vec<OwnedFd>, Fail> {
     let site = Site::new(Step::Mount);
-    plan.writable_tmpfs()
-        .map(|path| {
-            let low = Beneath::new(&root.mount).open_directory(relative(path));
-            let low = low.at(site, Call::Openat2)?;
-            duplicate_above(&low, RESERVED).at(site, Call::Dup)
-        })
-        .chain(
-            (root.uppers.iter()).map(|upper| duplicate_above(upper, RESERVED).at(site, Call::Dup)),
-        )
-        .collect()
-}
-
-fn relative(path: &Path) -> &Path {
-    path.strip_prefix("/").unwrap_or(path)
-}
-
-pub(super) fn open_in(root: &Root, target: &Path) -> Result<OwnedFd, Errno> {
-    Beneath::new(&root.mount).find(relative(target))
-}
-
-/// Calls `make` with the directory that `target` is in, which is made as needed,
-/// and `target`'s name in it. Neighbours follow each other in the plan, so the
-/// directory opened last mostly is the one wanted next.
-fn in_parent<T>(
-    root: &mut Root,
-    site: Site,
-    target: &Path,
-    make: impl FnOnce(&OwnedFd, &Path) -> Result<T, Fail>,
-) -> Result<T, Fail> {
-    let name = Path::new(target.file_name().unwrap_or_default());
-    let Some(parent) = target.parent().filter(|parent| parent.parent().is_some()) else {
-        return make(&root.mount, name);
+    let open = |path: &Path| {
+        let low = Beneath::new(&root.mount).open_directory(relative(path));
+        low.at(site, Call::Openat2)
     };
-    if let Some((path, directory)) = &root.last
-        && path == parent
-    {
-        return make(directory, name);
-    }
-    let directory = make_directory(root, site, parent, 0o755)?;
-    let made = make(&directory, name);
-    root.last = Some((parent.to_owned(), directory));
-    made
-}
-
-/// Makes `target` and what leads to it, and opens it.
-pub(super) fn make_directory(
-    root: &mut Root,
-    site: Site,
-    target: &Path,
-    mode: u32,
-) -> Result<OwnedFd, Fail> {
-    in_parent(root, site, target, |parent, name| {
-        match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(site.failed(Call::Mkdir, errno)),
-        }
-        Beneath::new(parent).directory(name).at(site, Call::Openat2)
-    })
-}
-
-fn make_file(root: &mut Root, site: Site, target: &Path, content: &[u8]) -> Result<(), Fail> {
-    let file = in_parent(root, site, target, |parent, name| {
-        let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(0o444));
-        file.at(site, Call::Openat2)
-    })?;
-    write_all(&file.into(), content).at(site, Call::Write)
-}
-
-fn make_symlink(root: &mut Root, site: Site, target: &Path, to: &Path) -> Result<(), Fail> {
-    in_parent(root, site, target, |parent, name| {
-        symlinkat(to, parent, name).at(site, Call::Symlink)
-    })
-}
-
-/// Writes all of `content`.
-pub(super) fn write_all(to: &OwnedFd, content: &[u8]) -> Result<(), Errno> {
-    let mut rest = content;
-    while !rest.is_empty() {
-        let written = nix::unistd::write(to, rest)?;
-        rest = &rest[written..];
-    }
-    Ok(())
-}
-
-/// Opens `path` below a directory for a new file; makes the directories that lead to
-/// it.
-pub(super) fn create_beneath(top: &OwnedFd, site: Site, path: &Path) -> Result<OwnedFd, Fail> {
-    let fail = |errno| site.failed(Call::Openat2, errno);
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(fail(Errno::EINVAL));
-    };
-    let parent = Beneath::new(top).make_directories(parent, Mode::from_bits_truncate(0o755));
-    let file = Beneath::new(&parent.map_err(fail)?).create(name, Mode::from_bits_truncate(0o644));
-    file.map(OwnedFd::from).map_err(fail)
+    let low: Vec<OwnedFd> = plan
+        .writable_tmpfs()
+        .map(open)
+        .collect::<Result<_, Fail>>()?;
+    let high = (low.iter().chain(&root.uppers))
+        .map(|low| duplicate_above(low, RESERVED).at(site, Call::Dup))
+        .collect();
+    close_together(low);
+    high
 }
 
 /// Makes the scaffolding read-only and the new root the root directory.
@@ -474,8 +245,4 @@ pub(super) fn change_root(root: Option<Root>, report: &Reporter<'_>) -> Result<(
     }
     nix::unistd::fchdir(&root.mount).at(site, Call::Fchdir)?;
     mount::pivot_to_cwd().at(site, Call::PivotRoot)
-}
-
-pub(super) fn c_path(path: &Path) -> Result<CString, Errno> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)
 }

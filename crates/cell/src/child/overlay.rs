@@ -34,7 +34,7 @@ pub(super) fn place(
     }
     let layers = Path::new(DIRECTORY).join("overlay");
     let layers = mounts::make_directory(root, site, &layers, 0o700)?;
-    let scratch = mounts::tmpfs(site, *size, *inodes, 0o700)?;
+    let scratch = mounts::tmpfs(site, *size, *inodes, 0o700, &mut root.spent)?;
     for (name, layer) in [(c"lower", lower), (c"scratch", &scratch)] {
         match mkdirat(&layers, name, Mode::S_IRWXU) {
             Ok(()) | Err(Errno::EEXIST) => {}

@@ -142,6 +142,7 @@ fn try_landlock(resolved: &Resolved, whole: &LandlockPlan) -> Result<()> {
         rules: vec![LandlockRule {
             path: "/dev".into(),
             access: Access::Devices,
+            is_node: false,
         }],
         tcp: nothing(TCP_ABI),
         udp: nothing(UDP_ABI),

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::probe::mounts::{MOUNTINFO, mounts};
-use crate::probe::{Filters, contents, has_systemd};
+use crate::probe::{Filters, has_systemd, read};
 use sys::trial::is_filtered;
 
 /// Settings and surroundings that explain failures. A fact that cannot be read is
@@ -129,9 +129,7 @@ fn confined_by(label: &str) -> Option<String> {
 pub(crate) fn own_service() -> &'static Option<Service> {
     static SERVICE: OnceLock<Option<Service>> = OnceLock::new();
     SERVICE.get_or_init(|| {
-        let path = fs::File::open("/proc/self/cgroup")
-            .and_then(contents)
-            .ok()?;
+        let path = read("/proc/self/cgroup").ok()?;
         let path = String::from_utf8(path).ok()?;
         let (unit, of_user) = service(&path)?;
         let uid = nix::unistd::geteuid().as_raw();

@@ -48,6 +48,7 @@ pub(crate) fn map_binds(plan: &Plan) -> Result<Vec<Option<OwnedFd>>> {
                 source: Source::Host(path),
                 writable: true,
                 device: false,
+                ..
             } => map_bind(plan, path, &mut namespaces),
             MountKind::Overlay { source, .. } => map_bind(plan, source, &mut namespaces),
             _ => Ok(None),

@@ -5,17 +5,19 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::CloneFlags;
+use nix::sys::resource::getrlimit;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::stat::Mode;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use crate::child::command::Command;
 use crate::child::{self, Content, Filter, Prepared};
-use crate::plan::{Fallback, Ids, Mount, MountKind, Namespace, Plan};
+use crate::plan::{Fallback, Ids, Mount, MountKind, Namespace, Plan, Rlimit};
 use record::Start;
 use record::error::{Result, SetupError, Step};
 use sys::clone::{Fork, fork_into};
@@ -144,6 +146,16 @@ pub(crate) struct Running {
     pub(crate) template: Option<record::Template>,
     /// Whether the cell belongs to another supervisor, and only the program to this one.
     pub(crate) is_guest: bool,
+}
+
+impl Running {
+    /// What is in force of a limit of the plan: no more than the caller may have.
+    pub(crate) fn in_force(&self, limit: Rlimit) -> Rlimit {
+        if self.progress.do_limits_hold() {
+            return limit;
+        }
+        getrlimit(limit.resource).map_or(limit, |(_, hard)| limit.within(hard))
+    }
 }
 
 /// The cell's init, seen from outside. Dropping it kills it, and with it everything
@@ -427,7 +439,14 @@ fn clone_flags(plan: &Plan) -> CloneFlags {
 /// can set, and the cell's `/proc` is read-only in any case.
 fn prefer_for_oom(pid: Pid) -> Result<()> {
     let path = format!("/proc/{pid}/oom_score_adj");
-    std::fs::write(&path, "1000").map_err(|e| SetupError::io(Step::Clone, "write", &e).on(path))
+    write(&path, "1000").map_err(|e| SetupError::os(Step::Clone, "write", e).on(path))
+}
+
+/// Writes to a file of `/proc`, in one call. musl's open(3) would set close-on-exec once more.
+fn write(path: &str, text: &str) -> nix::Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    let file = openat(AT_FDCWD, path, flags, Mode::empty())?;
+    nix::unistd::write(&file, text.as_bytes()).map(drop)
 }
 
 /// Writes init's id maps (user_namespaces(7)). Where the ids of cells differ outside,
@@ -440,8 +459,7 @@ fn map_ids(pid: Pid, ids: &Ids, has_copies: bool) -> Result<()> {
     };
     let write = |name: &str, content: String| {
         let path = format!("/proc/{pid}/{name}");
-        std::fs::write(&path, content)
-            .map_err(|e| SetupError::io(Step::IdMap, "write", &e).on(path))
+        write(&path, &content).map_err(|e| SetupError::os(Step::IdMap, "write", e).on(path))
     };
     if !ids.privileged {
         write("setgroups", "deny".to_owned())?;

@@ -83,6 +83,9 @@ pub(crate) struct LandlockRule {
     pub path: PathBuf,
     /// What may be done there.
     pub access: Access,
+    /// Whether it is known to be a device node, which has no rights of a directory.
+    #[serde(skip)]
+    pub is_node: bool,
 }
 
 /// Sets of access rights.
@@ -154,7 +157,16 @@ fn rules(spec: &Spec, tree: &Tree) -> Vec<LandlockRule> {
     } else {
         Access::Write
     };
-    let rule = |path: PathBuf, access| LandlockRule { path, access };
+    let rule = |path: PathBuf, access| LandlockRule {
+        path,
+        access,
+        is_node: false,
+    };
+    let node = |path: PathBuf, access| LandlockRule {
+        path,
+        access,
+        is_node: true,
+    };
     let mut rules = vec![rule(
         "/".into(),
         if exec {
@@ -176,14 +188,15 @@ fn rules(spec: &Spec, tree: &Tree) -> Vec<LandlockRule> {
     }
     // Not /dev/zero: what maps it shared and writable gets shared anonymous memory,
     // which only a cgroup counts once it is unmapped. Reading it stays.
-    let devices = ["null", "full", "random", "urandom", "tty", "pts"];
-    rules.extend(devices.map(|name| rule(PathBuf::from("/dev").join(name), Access::Devices)));
+    let devices = ["null", "full", "random", "urandom", "tty"];
+    rules.extend(devices.map(|name| node(PathBuf::from("/dev").join(name), Access::Devices)));
+    rules.push(rule("/dev/pts".into(), Access::Devices));
     rules.extend(spec.devices.iter().map(|device| {
         let access = match device.read_only {
             true => Access::DevicesRead,
             false => Access::Devices,
         };
-        rule(device.path(), access)
+        node(device.path(), access)
     }));
     rules.extend(["/tmp", "/dev/shm", WORKSPACE].map(|path| rule(path.into(), writable)));
     // Of the merged tree: rules for its layers do not apply to it.

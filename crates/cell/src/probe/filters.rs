@@ -60,6 +60,7 @@ impl Filters {
             if !is_filtered() {
                 return Self::default();
             }
+            sys::mount::note_filter();
             // Where no process can be made, the launch reports it.
             try_all().map_or_else(|_| Self::default(), |answers| Self::of(&answers))
         })

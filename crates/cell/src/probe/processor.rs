@@ -1,6 +1,5 @@
 //! What the kernel reports about a processor.
 
-use std::fs::File;
 use std::io::Read as _;
 
 /// Lines that a program can find out by itself, by CPUID or from its auxiliary vector.
@@ -43,7 +42,7 @@ pub(super) fn first() -> String {
 
 /// Reads up to the first empty line only: on a large host the file has thousands.
 fn read() -> Option<String> {
-    let mut file = File::open("/proc/cpuinfo").ok()?;
+    let mut file = super::open("/proc/cpuinfo").ok()?;
     let mut text = Vec::new();
     let mut piece = [0; 2048];
     while text.len() < LONGEST && !text.windows(2).any(|two| two == b"\n\n") {

@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Entry, Tree, entry_at};
+use super::{Entry, Tree, entry_at, link_at};
 
 /// Directories beside `/usr` that are links into it on a merged system, and
 /// directories of their own on others (hier(7)).
-const TOP: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+const BESIDE_USR: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// The time zone: a link into `/usr`, but for some hosts.
+const LOCALTIME: &str = "etc/localtime";
 
 /// Files of `/etc` that programs in `/usr` need: for the loader, the time zone,
 /// public certificates, fonts, interpreters. Cells see nothing else of `/etc`, in
@@ -19,7 +22,7 @@ const ETC: [&str; 15] = [
     "etc/java-17-openjdk",
     "etc/java-21-openjdk",
     "etc/ld.so.cache",
-    "etc/localtime",
+    LOCALTIME,
     "etc/pki/ca-trust",
     "etc/pki/tls/certs",
     "etc/protocols",
@@ -31,11 +34,12 @@ const ETC: [&str; 15] = [
 
 pub(super) fn tree() -> Tree {
     let base = PathBuf::from("/");
-    let entries: Vec<Entry> = TOP
-        .iter()
-        .chain(&ETC)
-        .filter_map(|path| entry_at(&base, Path::new(path)))
-        .collect();
+    let find = |path: &&str| match *path == LOCALTIME || BESIDE_USR.contains(path) {
+        true => link_at(&base, Path::new(path)),
+        false => entry_at(&base, Path::new(path)),
+    };
+    let all = std::iter::once(&"usr").chain(&BESIDE_USR).chain(&ETC);
+    let entries: Vec<Entry> = all.filter_map(find).collect();
     Tree {
         label: "host".to_owned(),
         base,

@@ -245,6 +245,18 @@ fn entry_at(base: &Path, path: &Path) -> Option<Entry> {
     classify(base, path.to_owned(), kind)
 }
 
+/// The same for a place that mostly is a link or not there, of which one call says all.
+fn link_at(base: &Path, path: &Path) -> Option<Entry> {
+    match fs::read_link(base.join(path)) {
+        Ok(to) => Some(Entry {
+            path: path.to_owned(),
+            kind: EntryKind::Symlink(to),
+        }),
+        Err(error) if is_absent(&error) => None,
+        Err(_) => entry_at(base, path),
+    }
+}
+
 /// Finds `path` below the directory `base` without following any link: links of a
 /// hostile rootfs must not lead outside.
 ///

@@ -34,8 +34,6 @@ impl Frame {
     /// The step that failed.
     pub(super) fn of(plan: Plan, filter: Option<FilterPolicy>) -> Result<Self> {
         let mapped = idmap::map_binds(&plan)?;
-        // Hints name the service, which this process may leave for a cgroup.
-        crate::hints::own_service();
         let mut warnings = Vec::new();
         let (cgroup, fallback) = hold_limits(&plan, &mut warnings)?;
         let filter = filter

@@ -154,7 +154,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         isolation: Some(isolation(
             spec,
             plan,
-            &cell.fallback,
+            cell,
             filter,
             cgroup.map(|c| c.record),
             places::places(spec, plan, &observed.scratch),

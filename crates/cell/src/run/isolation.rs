@@ -1,10 +1,10 @@
 //! The security layers as they were in force.
 
 use broker::NameChecks;
-use nix::sys::resource::getrlimit;
 
 use super::FilterPolicy;
-use crate::plan::{Fallback, LandlockPlan, MountKind, Plan, Rlimit};
+use crate::launch::Running;
+use crate::plan::{LandlockPlan, MountKind, Plan, Rlimit};
 use crate::spec::{Network, Spec, Stdio};
 use record::{CgroupRecord, IdRecord, Isolation, PlaceRecord, RlimitRecord};
 
@@ -13,7 +13,7 @@ use record::{CgroupRecord, IdRecord, Isolation, PlaceRecord, RlimitRecord};
 pub(super) fn isolation(
     spec: &Spec,
     plan: &Plan,
-    fallback: &Fallback,
+    cell: &Running,
     filter: Option<&FilterPolicy>,
     cgroup: Option<CgroupRecord>,
     places: Vec<PlaceRecord>,
@@ -56,8 +56,8 @@ pub(super) fn isolation(
             .collect(),
         seccomp: filter.map(|policy| policy.compiled().identity()),
         rlimits: (plan.rlimits.iter().copied())
-            .chain(fallback.rlimits())
-            .map(rlimit)
+            .chain(cell.fallback.rlimits())
+            .map(|limit| rlimit(cell.in_force(limit)))
             .collect(),
         nested_userns: nested,
         inotify_instances: plan.userns_limits.map(|limits| limits.inotify_instances),
@@ -104,10 +104,6 @@ pub(super) fn landlock_scopes(abi: u32, [tcp, udp]: [bool; 2], scoped: bool) -> 
 
 /// What the program has: init inherits the caller's hard limits.
 fn rlimit(limit: Rlimit) -> RlimitRecord {
-    let limit = match getrlimit(limit.resource) {
-        Ok((_, hard)) => limit.within(hard),
-        Err(_) => limit,
-    };
     let bound = |value| (value != libc::RLIM_INFINITY).then_some(value);
     RlimitRecord {
         resource: format!("{:?}", limit.resource),

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit};
-use nix::sys::statvfs::{Statvfs, fstatvfs};
+use nix::sys::resource::Resource;
 
 use super::measures::CgroupFacts;
 use crate::launch::Running;
-use crate::plan::{Plan, Rlimit, ScratchDir, Storage};
+use crate::plan::{Plan, ScratchDir, Storage};
 use crate::spec::Scratch;
 use crate::spec::limits::{self, Name};
+use crate::supervise::disks::DiskSize;
 use crate::supervise::evidence::{Exhausted, Stop};
 use crate::supervise::verdict::Verdict;
 use crate::supervise::{Grace, Measured, NetworkLog, Observed};
@@ -62,15 +62,9 @@ impl Holding {
 impl Evidence<'_> {
     /// Every limit that was asked for.
     pub(super) fn limits(&self) -> BTreeMap<String, LimitRecord> {
-        let disks: Vec<_> = self
-            .observed
-            .scratch
-            .iter()
-            .map(|fd| fstatvfs(fd).ok())
-            .collect();
         let record = |limit: &limits::Limit| {
             let requested = limit.amount(&self.plan.limits)?;
-            let held = self.holding(limit.name, requested, &disks)?;
+            let held = self.holding(limit.name, requested)?;
             let Holding { enforced, by, hit } = held;
             let record = LimitRecord {
                 requested,
@@ -85,7 +79,7 @@ impl Evidence<'_> {
     }
 
     /// How a limit is enforced; `None` where it means nothing for this run.
-    fn holding(&self, name: Name, requested: f64, disks: &[Option<Statvfs>]) -> Option<Holding> {
+    fn holding(&self, name: Name, requested: f64) -> Option<Holding> {
         let measured = self.measured;
         Some(match name {
             Name::Wall => {
@@ -146,7 +140,7 @@ impl Evidence<'_> {
             Name::ConnectionsTotal => self.network("connections_total", requested)?,
             Name::ConnectionRate => self.network("connections_per_second", requested)?,
             Name::DnsQueries => self.network("queries", requested)?,
-            Name::Size(scratch) | Name::Inodes(scratch) => self.tmpfs(name, scratch, disks)?,
+            Name::Size(scratch) | Name::Inodes(scratch) => self.tmpfs(name, scratch)?,
         })
     }
 
@@ -159,16 +153,16 @@ impl Evidence<'_> {
 
     fn cpus(&self) -> Holding {
         // A limit above the number of CPUs has no effect.
-        let there = allowed_cpus().map_or(f64::MAX, |cpus| cpus.len() as f64);
+        let there = || allowed_cpus().map_or(f64::MAX, |cpus| cpus.len() as f64);
         // An interpreter in another supervisor's cell is bound to the CPUs of its init.
         let shared = (self.cell.fallback.cpus.filter(|_| self.cell.is_guest))
-            .map(|count| there.min(count as f64));
+            .map(|count| there().min(count as f64));
         let share = self.cell.cpus.as_ref();
         let Some(bound) = share.map(|share| share.cpus().len() as f64).or(shared) else {
             let held = self.cgroup.and_then(|c| c.enforced.cpus);
             let throttled = self.cgroup.and_then(|c| c.usage.throttled);
             let hit = throttled.map(|time| time > Duration::ZERO);
-            return Holding::new("cgroup", held.map(|cpus| cpus.min(there)), hit);
+            return Holding::new("cgroup", held.map(|cpus| cpus.min(there())), hit);
         };
         // Without the filter, a program can choose other CPUs.
         match self.plan.seccomp.as_deref() {
@@ -190,16 +184,18 @@ impl Evidence<'_> {
     }
 
     /// The size or the inodes of a tmpfs, as the file system itself states them.
-    fn tmpfs(&self, name: Name, scratch: Scratch, disks: &[Option<Statvfs>]) -> Option<Holding> {
+    fn tmpfs(&self, name: Name, scratch: Scratch) -> Option<Holding> {
         let planned = self.plan.scratch.iter().find(|dir| dir.name == scratch)?;
         if !planned.is_own() {
             return self.callers(planned);
         }
-        let mut own = self.plan.own_scratch().zip(disks);
-        let (_, fs) = own.find(|(dir, _)| dir.name == scratch)?;
-        let held = fs.map(|fs| match name {
-            Name::Inodes(_) => fs.files() as f64,
-            _ => fs.blocks() as f64 * fs.fragment_size() as f64,
+        let open = self.observed.scratch.iter();
+        let mut own = (self.plan.own_scratch()).zip(open.zip(&self.observed.disks.0));
+        let (_, (directory, disk)) = own.find(|(dir, _)| dir.name == scratch)?;
+        let size = disk.size.or_else(|| DiskSize::of(directory));
+        let held = size.map(|size| match name {
+            Name::Inodes(_) => size.inodes as f64,
+            _ => size.space as f64,
         });
         Some(Holding::new("tmpfs", held, self.was_full(name, planned)))
     }
@@ -243,12 +239,6 @@ impl Evidence<'_> {
         let mut rlimits = self.plan.rlimits.iter();
         rlimits
             .find(|limit| limit.resource == resource)
-            .map(effective)
+            .map(|limit| self.cell.in_force(*limit).soft as f64)
     }
-}
-
-/// What the program has: the limit asked for, or a lower one of the caller's
-/// own, which init cannot raise.
-fn effective(limit: &Rlimit) -> f64 {
-    getrlimit(limit.resource).map_or(limit.soft, |(_, hard)| limit.within(hard).soft) as f64
 }

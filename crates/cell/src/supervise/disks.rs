@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use nix::sys::stat::fstat;
-use nix::sys::statvfs::fstatvfs;
+use nix::sys::statvfs::{Statvfs, fstatvfs};
 
 use crate::workspace::is_empty;
 use record::error::{SetupError, Step};
@@ -30,6 +30,31 @@ pub(crate) struct Disk {
     pub now: Shortage,
     /// At any of these times.
     pub ever: Shortage,
+    /// Its size, once it has been looked at.
+    pub size: Option<DiskSize>,
+}
+
+/// The size of a file system, as it states it itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DiskSize {
+    /// In bytes.
+    pub space: u64,
+    /// In files.
+    pub inodes: u64,
+}
+
+impl DiskSize {
+    /// That of the file system that `directory` is in.
+    pub(crate) fn of(directory: &OwnedFd) -> Option<Self> {
+        fstatvfs(directory).ok().map(|fs| Self::stated(&fs))
+    }
+
+    fn stated(fs: &Statvfs) -> Self {
+        Self {
+            space: fs.blocks() * fs.fragment_size(),
+            inodes: fs.files(),
+        }
+    }
 }
 
 /// The cell's own tmpfs ([`crate::plan::Plan::own_scratch`], in that order), as last
@@ -50,6 +75,7 @@ impl Disks {
                 space: fs.blocks() > 0 && fs.blocks_available() == 0,
                 inodes: fs.files() > 0 && fs.files_available() == 0,
             };
+            disk.size = Some(DiskSize::stated(&fs));
             disk.ever.space |= disk.now.space;
             disk.ever.inodes |= disk.now.inodes;
         }

@@ -64,7 +64,7 @@ impl Watch<'_, '_> {
         }
         slots.push((Slot::Init, cell.running.init.as_fd(), PollFlags::POLLIN));
         if let Some(signals) = cell.cancel.signals {
-            slots.push((Slot::Signals, signals.fd().as_fd(), PollFlags::POLLIN));
+            slots.push((Slot::Signals, signals.fd(), PollFlags::POLLIN));
         }
         if let Some(parent) = cell.cancel.parent {
             slots.push((Slot::Parent, parent.as_fd(), PollFlags::POLLIN));

@@ -2,7 +2,7 @@
 //! the cell can hold.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -115,7 +115,7 @@ impl Times {
 }
 
 /// A file that `/proc` has for each thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Entry {
     Children,
     Stat,
@@ -135,7 +135,7 @@ impl Entry {
 /// Files of processes, of which a few stay open from one look to the next: to find one by its
 /// path takes longer than to read it. An open file never becomes that of another process.
 #[derive(Debug, Default)]
-pub(super) struct ProcFiles(RefCell<HashMap<(Pid, Entry), File>>);
+pub(super) struct ProcFiles(RefCell<BTreeMap<(Pid, Entry), File>>);
 
 impl ProcFiles {
     /// The most that stay open: those of init, of an interpreter and of two processes more.

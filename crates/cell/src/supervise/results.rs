@@ -5,7 +5,7 @@
 //! name, until the results are taken, since a thousand results may have that
 //! name.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::Stream;
 use super::order::Order;
@@ -32,7 +32,7 @@ pub(crate) struct Results {
     bytes: usize,
     left_out: u64,
     /// The names that results in `kept` have.
-    updates: HashMap<String, Option<Update>>,
+    updates: BTreeMap<String, Option<Update>>,
     /// A clear waits for what is shown next.
     clear_waits: bool,
     order: Order,
@@ -69,7 +69,7 @@ impl Results {
             kept: Vec::new(),
             bytes: 0,
             left_out: 0,
-            updates: HashMap::new(),
+            updates: BTreeMap::new(),
             clear_waits: false,
             order: Order::default(),
         }

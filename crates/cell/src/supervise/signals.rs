@@ -32,18 +32,12 @@ const CANCELLING: [Signal; 12] = [
 pub struct BlockedSignals(SignalFd);
 
 impl BlockedSignals {
-    /// Blocks them from here on, except those that the caller has this process
-    /// ignore, as nohup(1) does: a blocked signal is queued even then.
+    /// Blocks them from here on.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn block() -> Result<Self> {
-        let mut set = SigSet::empty();
-        for signal in CANCELLING {
-            if !process::ignores(signal) {
-                set.add(signal);
-            }
-        }
+        let set = SigSet::from_iter(CANCELLING);
         set.thread_block()
             .map_err(|e| SetupError::os(Step::Supervise, "rt_sigprocmask", e))?;
         SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
@@ -52,8 +46,20 @@ impl BlockedSignals {
     }
 
     /// The descriptor to poll.
-    pub fn fd(&self) -> &SignalFd {
-        &self.0
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// The next signal that has come, but for those that the caller has this process ignore, as
+    /// nohup(1) does: a blocked signal is queued even then.
+    pub fn next(&self) -> Option<Signal> {
+        loop {
+            let info = self.0.read_signal().ok().flatten()?;
+            match Signal::try_from(info.ssi_signo as i32) {
+                Ok(signal) if !process::ignores(signal) => return Some(signal),
+                _ => {}
+            }
+        }
     }
 }
 

@@ -41,19 +41,45 @@ pub const LOCKED_SECUREBITS: libc::c_int = libc::SECBIT_NOROOT
     | libc::SECBIT_NO_CAP_AMBIENT_RAISE
     | libc::SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
 
+/// `_LINUX_CAPABILITY_VERSION_3` (Linux 2.6.26), and this thread.
+const HEADER: [u32; 2] = [0x2008_0522, 0];
+
 /// Empties the effective, permitted and inheritable sets of the calling thread at
 /// once (capset(2)).
 ///
 /// # Errors
 /// The call's error number.
 pub fn empty_capability_sets() -> Result<(), Errno> {
-    /// `_LINUX_CAPABILITY_VERSION_3` (Linux 2.6.26), and this thread.
-    const HEADER: [u32; 2] = [0x2008_0522, 0];
     const EMPTY: [[u32; 3]; 2] = [[0; 3]; 2];
     let args = [HEADER.as_ptr() as usize, EMPTY.as_ptr() as usize];
     // SAFETY: header and sets have the layout of that version, which reads two
     // triples of 32-bit masks.
     unsafe { crate::syscall(libc::SYS_capset, args) }.map(drop)
+}
+
+/// Empties the ambient set of the calling thread (capabilities(7)).
+///
+/// # Errors
+/// The error number of prctl(2).
+pub fn empty_ambient_set() -> Result<(), Errno> {
+    let clear = libc::PR_CAP_AMBIENT_CLEAR_ALL;
+    // SAFETY: no pointers.
+    Errno::result(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, clear, 0, 0, 0) }).map(drop)
+}
+
+/// The permitted set of the calling thread, as bits (capget(2)).
+///
+/// # Errors
+/// The call's error number.
+pub fn permitted_capabilities() -> Result<u64, Errno> {
+    let mut header = HEADER;
+    let mut sets = [[0_u32; 3]; 2];
+    let args = [header.as_mut_ptr() as usize, sets.as_mut_ptr() as usize];
+    // SAFETY: header and sets have the layout of that version, which writes two triples of 32-bit
+    // masks, and a version to a header that it does not know.
+    unsafe { crate::syscall(libc::SYS_capget, args) }?;
+    let [[_, low, _], [_, high, _]] = sets;
+    Ok(u64::from(high) << 32 | u64::from(low))
 }
 
 /// The highest number of a capability that this kernel knows.
@@ -69,7 +95,6 @@ pub fn last_capability() -> u32 {
 /// # Errors
 /// The error number of prctl(2) or capset(2); EPERM where this thread lacks it.
 pub fn keep_only_capability(kept: u32) -> Result<(), Errno> {
-    const HEADER: [u32; 2] = [0x2008_0522, 0];
     for capability in (0..64).filter(|capability| *capability != kept) {
         // SAFETY: no pointers.
         let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };

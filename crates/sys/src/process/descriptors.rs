@@ -147,10 +147,11 @@ pub fn place(fd: &OwnedFd, number: RawFd) -> Result<(), Errno> {
 /// # Errors
 /// The error number of fcntl(2).
 pub fn duplicate_above(fd: impl AsFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: no pointers.
-    let copy = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
-    // SAFETY: the kernel has just made the descriptor.
-    Errno::result(copy).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    // musl's fcntl(3) would set close-on-exec once more.
+    let args = [fd, libc::F_DUPFD_CLOEXEC as usize, lowest as usize];
+    // SAFETY: no pointers, and the result is a new descriptor.
+    unsafe { crate::syscall_fd(libc::SYS_fcntl, args) }
 }
 
 #[cfg(test)]

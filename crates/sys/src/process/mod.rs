@@ -15,8 +15,8 @@ use nix::time::ClockId;
 use nix::unistd::Pid;
 
 pub use capabilities::{
-    LOCKED_SECUREBITS, empty_bounding_set, empty_capability_sets, keep_only_capability,
-    last_capability, lock_securebits,
+    LOCKED_SECUREBITS, empty_ambient_set, empty_bounding_set, empty_capability_sets,
+    keep_only_capability, last_capability, lock_securebits, permitted_capabilities,
 };
 pub use descriptors::{
     cloexec_range, close_all_but, close_from, close_together, duplicate_above, place, readable,
@@ -116,6 +116,25 @@ pub fn swap_rlimit(resource: Resource, (soft, hard): (u64, u64)) -> Result<(u64,
     // SAFETY: both limits live through the call, which writes to the second; 0 is this process.
     Errno::result(unsafe { libc::prlimit(0, resource as _, &raw const new, &raw mut old) })?;
     Ok((old.rlim_cur, old.rlim_max))
+}
+
+/// Takes `gid` as real, effective and saved group of this process (setresgid(2)), which has one
+/// thread: without the C library's care for others.
+///
+/// # Errors
+/// The call's error number.
+pub fn become_group(gid: u32) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    unsafe { crate::syscall(libc::SYS_setresgid, [gid as usize; 3]) }.map(drop)
+}
+
+/// Takes `uid` as real, effective and saved user of this process (setresuid(2)), likewise.
+///
+/// # Errors
+/// The call's error number.
+pub fn become_user(uid: u32) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    unsafe { crate::syscall(libc::SYS_setresuid, [uid as usize; 3]) }.map(drop)
 }
 
 /// Sets the NIS domain name of the UTS namespace (setdomainname(2)).

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open, openat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 use nix::unistd::{AccessFlags, faccessat};
@@ -33,7 +33,7 @@ pub(super) struct Dir {
 impl Dir {
     /// Opens the cgroup at `path`.
     pub(super) fn open(path: PathBuf) -> Result<Self> {
-        let file = open(&path, DIRECTORY, Mode::empty())
+        let file = openat(AT_FDCWD, &path, DIRECTORY, Mode::empty())
             .map_err(|errno| SetupError::os(Step::Cgroup, "open", errno).on(path.display()))?
             .into();
         Self::checked(file, path)

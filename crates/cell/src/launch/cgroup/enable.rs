@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use super::dir::Dir;
 use super::{Controller, LEAF};
+use crate::hints::own_service;
 use record::error::{Result, SetupError, Step};
 
 const ENABLED: &str = "cgroup.subtree_control";
@@ -61,6 +62,8 @@ fn blocked(dir: &Dir, controllers: &[Controller]) -> bool {
 
 /// Moves every process of `dir` into the leaf and enables `controllers`.
 fn clear(dir: &Dir, controllers: &[Controller]) -> Result<()> {
+    // Hints name the service, which this process may leave here.
+    own_service();
     let leaf = dir.ensure_child(LEAF)?;
     for _ in 0..ROUNDS {
         for pid in dir.read(PROCESSES)?.lines() {

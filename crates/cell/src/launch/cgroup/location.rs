@@ -1,11 +1,10 @@
 //! Where cgroups are mounted, and which one this process is in (proc(5), cgroups(7)).
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use crate::probe::contents;
+use crate::probe;
 use crate::probe::mounts::{MOUNTINFO, mounts};
 use record::error::{Result, SetupError, Step};
 
@@ -111,9 +110,7 @@ pub(super) fn mount_point(path: &Path) -> Result<PathBuf> {
 }
 
 fn read(path: &str) -> Result<Vec<u8>> {
-    File::open(path)
-        .and_then(contents)
-        .map_err(|error| SetupError::io(Step::Cgroup, "read", &error).on(path))
+    probe::read(path).map_err(|error| SetupError::io(Step::Cgroup, "read", &error).on(path))
 }
 
 #[cfg(test)]

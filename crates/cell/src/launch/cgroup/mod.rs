@@ -29,6 +29,7 @@ use std::fmt;
 
 use nix::unistd::Uid;
 
+use crate::hints::own_service;
 use crate::probe::has_systemd;
 use crate::spec::{Bytes, CgroupChoice};
 use record::error::{Result, SetupError, Step};
@@ -256,6 +257,8 @@ fn find_automatically(caller: Caller, tried: &mut Vec<Unavailable>) -> Option<Cg
     } else {
         CgroupSource::SystemdUser
     };
+    // Hints name the service, which systemd may take this process out of.
+    own_service();
     systemd::obtain(caller.uid, source, own)
         .map_err(|why| tried.push(Unavailable { source, why }))
         .ok()

@@ -47,6 +47,7 @@ impl List {
                     source: Source::Host(bind.source.clone()),
                     writable: bind.writable,
                     device: false,
+                    is_directory: None,
                 },
                 Callers::Overlay(overlay) => MountKind::Overlay {
                     source: overlay.source.clone(),

@@ -57,6 +57,9 @@ pub(crate) enum MountKind {
         writable: bool,
         /// Whether it is a device node, which `nodev` would make useless.
         device: bool,
+        /// Whether it is a directory, where that has been looked up.
+        #[serde(skip)]
+        is_directory: Option<bool>,
     },
     /// A character device of the host's that the caller named.
     Device {
@@ -254,13 +257,20 @@ impl List {
         self.own(target, MountKind::Directory { mode: 0o755 });
     }
 
-    fn bind(&mut self, target: impl Into<PathBuf>, source: Source, device: bool) {
+    fn bind(
+        &mut self,
+        target: impl Into<PathBuf>,
+        source: Source,
+        device: bool,
+        is_directory: bool,
+    ) {
         self.own(
             target,
             MountKind::Bind {
                 source,
                 writable: false,
                 device,
+                is_directory: Some(is_directory),
             },
         );
     }
@@ -299,7 +309,8 @@ impl List {
                             path: entry.path.clone(),
                         },
                     };
-                    self.bind(target, source, false);
+                    let is_directory = entry.kind == EntryKind::Directory;
+                    self.bind(target, source, false, is_directory);
                 }
             }
         }
@@ -310,7 +321,7 @@ impl List {
         self.directory("/dev");
         for name in DEVICES {
             let path = Path::new("/dev").join(name);
-            self.bind(path.clone(), Source::Host(path), true);
+            self.bind(path.clone(), Source::Host(path), true, false);
         }
         for (name, to) in DEVICE_LINKS {
             self.own(

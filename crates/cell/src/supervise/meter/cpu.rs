@@ -6,7 +6,7 @@
 //! known time is kept, and counts when the process is gone and no parent was charged.
 //! The time that such a process uses after the last look is lost.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use nix::unistd::Pid;
 
@@ -16,7 +16,7 @@ use sys::process::CpuTime;
 /// Adds up what the processes of one cell use.
 #[derive(Debug, Default)]
 pub(super) struct CpuCount {
-    last: HashMap<Pid, Times>,
+    last: BTreeMap<Pid, Times>,
     lost: CpuTime,
 }
 
@@ -27,7 +27,7 @@ impl CpuCount {
         // One that is missing may only have changed its parent while the others
         // were listed. Those that are gone are found out before the rest is read:
         // the kernel adds a process's time to its parent's before it removes it.
-        let pids: HashSet<Pid> = processes.iter().map(|process| process.pid).collect();
+        let pids: BTreeSet<Pid> = processes.iter().map(|process| process.pid).collect();
         let is_gone = |pid: &Pid, last: &Times| {
             !pids.contains(pid)
                 && Times::of(*pid, files).is_none_or(|now| now.started != last.started)

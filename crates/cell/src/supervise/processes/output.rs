@@ -54,9 +54,11 @@ impl Output {
         let Some(fd) = &self.fd else {
             return 0;
         };
-        let mut buffer = [0; TURN];
         let most = self.left.map_or(TURN, |left| left.min(TURN));
-        match read(fd, &mut buffer[..most]) {
+        // Not on the stack, which would grow by that for each cell, also for one that has no such
+        // process.
+        let mut buffer = vec![0; most];
+        match read(fd, &mut buffer) {
             Ok(count) if count > 0 => {
                 self.left = self.left.map(|left| left.saturating_sub(count));
                 take(&buffer[..count]);

@@ -277,10 +277,8 @@ impl Watch<'_, '_> {
         let Some(signals) = self.cell.cancel.signals else {
             return;
         };
-        while let Ok(Some(info)) = signals.fd().read_signal() {
-            if let Ok(signal) = Signal::try_from(info.ssi_signo as i32) {
-                self.end(Stop::Cancelled(signal as i32));
-            }
+        while let Some(signal) = signals.next() {
+            self.end(Stop::Cancelled(signal as i32));
         }
     }
 

@@ -139,12 +139,18 @@ impl Watch<'_, '_> {
 
     pub(super) fn drain_output(&mut self) {
         for stream in Stream::ALL {
+            if !self.has_output(stream) {
+                continue;
+            }
             let has_time = has_cpu_time(DRAIN_TIME);
             while self.has_output(stream) && self.read_output(stream) && has_time() {}
         }
     }
 
     pub(super) fn drain_frames(&mut self) {
+        if !self.cell.frames_open {
+            return;
+        }
         let has_time = has_cpu_time(DRAIN_TIME);
         while self.cell.frames_open
             && self.read_frames(Some(&mut Turn::begin())) == Channel::More
