@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use caps::CapSet;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -128,10 +129,10 @@ pub(super) fn drop_capabilities(plan: &Plan, report: &Reporter<'_>) -> Result<()
     sys::process::lock_securebits().at(site, Call::Prctl)?;
     // The bounding set by number, so that it loses capabilities that no library knows, too.
     sys::process::empty_bounding_set().at(Site::new(Step::Capabilities), Call::Prctl)?;
-    sys::process::empty_ambient_set().at(site, Call::Prctl)?;
+    caps::clear(None, CapSet::Ambient).map_err(|_| site.failed(Call::Capset, Errno::last()))?;
     sys::process::empty_capability_sets().at(site, Call::Capset)?;
-    match sys::process::permitted_capabilities() {
-        Ok(0) => Ok(()),
+    match caps::read(None, CapSet::Permitted) {
+        Ok(left) if left.is_empty() => Ok(()),
         _ => Err(site.failed(Call::Capset, Errno::EPERM)),
     }
 }

@@ -57,31 +57,6 @@ pub fn empty_capability_sets() -> Result<(), Errno> {
     unsafe { crate::syscall(libc::SYS_capset, args) }.map(drop)
 }
 
-/// Empties the ambient set of the calling thread (capabilities(7)).
-///
-/// # Errors
-/// The error number of prctl(2).
-pub fn empty_ambient_set() -> Result<(), Errno> {
-    let clear = libc::PR_CAP_AMBIENT_CLEAR_ALL;
-    // SAFETY: no pointers.
-    Errno::result(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, clear, 0, 0, 0) }).map(drop)
-}
-
-/// The permitted set of the calling thread, as bits (capget(2)).
-///
-/// # Errors
-/// The call's error number.
-pub fn permitted_capabilities() -> Result<u64, Errno> {
-    let mut header = HEADER;
-    let mut sets = [[0_u32; 3]; 2];
-    let args = [header.as_mut_ptr() as usize, sets.as_mut_ptr() as usize];
-    // SAFETY: header and sets have the layout of that version, which writes two triples of 32-bit
-    // masks, and a version to a header that it does not know.
-    unsafe { crate::syscall(libc::SYS_capget, args) }?;
-    let [[_, low, _], [_, high, _]] = sets;
-    Ok(u64::from(high) << 32 | u64::from(low))
-}
-
 /// The highest number of a capability that this kernel knows.
 pub fn last_capability() -> u32 {
     // SAFETY: no pointers.

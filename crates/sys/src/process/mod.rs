@@ -15,8 +15,8 @@ use nix::time::ClockId;
 use nix::unistd::Pid;
 
 pub use capabilities::{
-    LOCKED_SECUREBITS, empty_ambient_set, empty_bounding_set, empty_capability_sets,
-    keep_only_capability, last_capability, lock_securebits, permitted_capabilities,
+    LOCKED_SECUREBITS, empty_bounding_set, empty_capability_sets, keep_only_capability,
+    last_capability, lock_securebits,
 };
 pub use descriptors::{
     cloexec_range, close_all_but, close_from, close_together, duplicate_above, place, readable,
