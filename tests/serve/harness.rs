@@ -23,11 +23,11 @@ pub(crate) fn patience() -> Duration {
     // An emulated machine is slow.
     let factor = std::env::var("CELLS_PATIENCE").ok();
     let factor = factor.and_then(|factor| factor.parse().ok()).unwrap_or(1);
-    Duration::from_secs(120) * factor
+    Duration::from_secs(300) * factor
 }
 
-/// The time of an execution for `--wall`: the default one, which is too short for Java on an
-/// emulated machine, as many times as `patience` says.
+/// The time of an execution for `--wall`: longer than the default one, which is too short for Java on
+/// a busy or an emulated machine.
 pub(crate) fn wall() -> String {
     format!("{}s", patience().as_secs() / 2)
 }
