@@ -110,8 +110,8 @@ pub fn note_filter() {
     FILTERED.store(true, Ordering::Relaxed);
 }
 
-/// Whether that was noted.
-pub fn is_filtered() -> bool {
+/// Whether a filter was noted.
+pub fn has_noted_filter() -> bool {
     FILTERED.load(Ordering::Relaxed)
 }
 
@@ -130,7 +130,7 @@ pub enum OpenTreeError {
 /// # Errors
 /// Those of the two.
 pub fn open_tree(dir: RawFd, path: &CStr, attributes: u64) -> Result<OwnedFd, OpenTreeError> {
-    if !is_filtered() && !NO_OPEN_TREE_ATTR.load(Ordering::Relaxed) {
+    if !has_noted_filter() && !NO_OPEN_TREE_ATTR.load(Ordering::Relaxed) {
         let attr = private(attributes);
         let args = [
             dir as usize,

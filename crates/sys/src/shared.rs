@@ -82,8 +82,8 @@ impl Progress {
         self.page().limits_hold.store(true, Ordering::Release);
     }
 
-    /// Whether that is certain.
-    pub fn do_limits_hold(&self) -> bool {
+    /// Whether that was noted.
+    pub fn limits_hold(&self) -> bool {
         self.page().limits_hold.load(Ordering::Acquire)
     }
 

@@ -147,19 +147,19 @@ fn arrange_descriptors(start: &Start<'_>) -> Result<(), Fail> {
 
 fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
     let limits = (cell.plan.rlimits.iter().copied()).chain(cell.fallback.rlimits());
-    let mut do_hold = true;
+    let mut all_hold = true;
     for (index, limit) in limits.enumerate() {
         let resource = limit.resource;
         let mut set = || match sys::process::swap_rlimit(resource, (limit.soft, limit.hard)) {
             Ok((_, before)) if before < limit.hard => {
-                do_hold = false;
+                all_hold = false;
                 let limit = limit.within(before);
                 setrlimit(resource, limit.soft, limit.hard)
             }
             Ok(_) => Ok(()),
             // Above what the caller may have.
             Err(Errno::EPERM) => {
-                do_hold = false;
+                all_hold = false;
                 let (_, hard) = getrlimit(resource)?;
                 let limit = limit.within(hard);
                 setrlimit(resource, limit.soft, limit.hard)
@@ -168,7 +168,7 @@ fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
         };
         set().at(Site::new(Step::Rlimits).on(index), Call::Setrlimit)?;
     }
-    if do_hold {
+    if all_hold {
         cell.progress.note_limits_hold();
     }
     Ok(())

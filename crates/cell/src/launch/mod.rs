@@ -149,9 +149,9 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// What is in force of a limit of the plan: no more than the caller may have.
+    /// What the program has of a limit of the plan: init cannot raise the caller's hard limits.
     pub(crate) fn in_force(&self, limit: Rlimit) -> Rlimit {
-        if self.progress.do_limits_hold() {
+        if self.progress.limits_hold() {
             return limit;
         }
         getrlimit(limit.resource).map_or(limit, |(_, hard)| limit.within(hard))

@@ -8,7 +8,7 @@ use super::{Entry, Tree, entry_at, link_at};
 /// directories of their own on others (hier(7)).
 const BESIDE_USR: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// The time zone: a link into `/usr`, but for some hosts.
+/// The time zone: on most hosts a link into `/usr`.
 const LOCALTIME: &str = "etc/localtime";
 
 /// Files of `/etc` that programs in `/usr` need: for the loader, the time zone,

@@ -245,7 +245,7 @@ fn entry_at(base: &Path, path: &Path) -> Option<Entry> {
     classify(base, path.to_owned(), kind)
 }
 
-/// The same for a place that mostly is a link or not there, of which one call says all.
+/// [`entry_at`] for a path that is a link or missing on most hosts: then it takes one call.
 fn link_at(base: &Path, path: &Path) -> Option<Entry> {
     match fs::read_link(base.join(path)) {
         Ok(to) => Some(Entry {

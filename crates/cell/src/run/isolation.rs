@@ -102,7 +102,7 @@ pub(super) fn landlock_scopes(abi: u32, [tcp, udp]: [bool; 2], scoped: bool) -> 
         .collect()
 }
 
-/// What the program has: init inherits the caller's hard limits.
+/// A limit in the record's terms.
 fn rlimit(limit: Rlimit) -> RlimitRecord {
     let bound = |value| (value != libc::RLIM_INFINITY).then_some(value);
     RlimitRecord {

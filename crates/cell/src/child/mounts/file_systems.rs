@@ -74,7 +74,7 @@ pub(super) fn mount_new(root: &mut Root, site: Site, mount: &Mount) -> Result<bo
         ),
         _ => return Ok(false),
     };
-    if sys::mount::is_filtered() {
+    if sys::mount::has_noted_filter() {
         return Ok(false);
     }
     in_parent(root, site, &mount.target, |parent, place| {

@@ -55,8 +55,8 @@ impl Output {
             return 0;
         };
         let most = self.left.map_or(TURN, |left| left.min(TURN));
-        // Not on the stack, which would grow by that for each cell, also for one that has no such
-        // process.
+        // Not on the stack: this is inlined into the loop of every cell, also of one without such
+        // processes, whose stack would grow by as much.
         let mut buffer = vec![0; most];
         match read(fd, &mut buffer) {
             Ok(count) if count > 0 => {
