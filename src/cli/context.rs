@@ -15,7 +15,7 @@ use cell::spec::quantity::Bound;
 /// Keep an interpreter between calls: variables, imports, open files and workspace
 ///
 /// Each context is kept by a server process of its own, which ends with the context:
-/// when it is deleted, or has had nothing to do for too long. It listens in
+/// when it is deleted or exceeds its idle limit. It listens in
 /// $XDG_RUNTIME_DIR/cellblock/contexts, or in /tmp/cellblock-UID/contexts without a
 /// runtime directory, for its own user only.
 #[derive(Args, Debug)]

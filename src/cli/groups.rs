@@ -150,14 +150,13 @@ pub struct Files {
         value_parser = OsStringValueParser::new().try_map(path_pair)
     )]
     pub rw: Vec<PathPair>,
-    /// The same as --ro where the host has SRC; otherwise nothing, and the record
-    /// says so (repeatable)
+    /// Like --ro; skipped, and said so in the record, if SRC does not exist (repeatable)
     #[arg(
         long, value_name = "SRC[:DST]",
         value_parser = OsStringValueParser::new().try_map(path_pair)
     )]
     pub ro_try: Vec<PathPair>,
-    /// The same as --rw where the host has SRC (repeatable)
+    /// Like --rw; skipped, and said so in the record, if SRC does not exist (repeatable)
     #[arg(
         long, value_name = "SRC[:DST]",
         value_parser = OsStringValueParser::new().try_map(path_pair)
@@ -182,7 +181,7 @@ pub struct Files {
     /// (repeatable)
     #[arg(long, value_name = "DST")]
     pub dir: Vec<PathBuf>,
-    /// Make a symbolic link at DST that says TARGET, in place of one of the rootfs
+    /// Make a symbolic link at DST, pointing to TARGET, in place of one of the rootfs
     /// (repeatable)
     #[arg(
         long, value_name = "TARGET:DST",

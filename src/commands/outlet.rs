@@ -42,6 +42,7 @@ impl Outlet {
     /// Opens all destinations, so that nothing is started when one of them cannot
     /// be opened; the others then get the record of that. No links are followed in
     /// the directories `shared` with the cell.
+    #[inline(never)]
     pub(super) fn open(
         mode: Mode,
         outputs: &Outputs,
@@ -99,6 +100,7 @@ impl Outlet {
 
     /// Writes the record to every destination; returns and prints the error of each that
     /// fails.
+    #[inline(never)]
     pub(super) fn deliver(self, record: &Record) -> Vec<SetupError> {
         // The events first: a reader may be blocked on them, and their writes have
         // a deadline.

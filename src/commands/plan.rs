@@ -32,6 +32,7 @@ struct PlanDocument<'a> {
 ///
 /// # Errors
 /// The request cannot be read, or a step cannot be done on this host.
+#[inline(never)]
 pub(super) fn print_plan(
     mode: Mode,
     options: &Options,

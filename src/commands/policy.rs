@@ -24,6 +24,7 @@ const UNSOUND: u8 = 1;
 ///
 /// # Errors
 /// An unknown name, a file that cannot be read, or no room for the answer.
+#[inline(never)]
 pub(super) fn run(action: &PolicyAction) -> Result<u8> {
     let cwd =
         std::env::current_dir().map_err(|error| SetupError::io(Step::Spec, "getcwd", &error))?;

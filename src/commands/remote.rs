@@ -85,7 +85,7 @@ fn refuse_rest(rest: &Partial) -> Result<()> {
     let rest = json!(rest);
     match rest.as_object().and_then(|rest| rest.keys().next()) {
         Some(field) => {
-            let message = "is decided by the server, and a request cannot say it";
+            let message = "cannot be set per request";
             Err(SetupError::new(Step::Spec, message)
                 .on(field)
                 .hint("leave the option out, or start the server with it"))

@@ -35,6 +35,7 @@ const MAX_LINES: usize = 20;
 /// # Errors
 /// An unknown name, a source or tree that cannot be read, a store that cannot be
 /// written, or output that cannot be printed.
+#[inline(never)]
 pub(super) fn run(action: RootfsAction) -> Result<u8> {
     perform(action).map_err(rootfs_builder::with_hint)
 }

@@ -23,6 +23,7 @@ pub(super) struct How {
 }
 
 /// Runs a program or code, and delivers its record.
+#[inline(never)]
 pub(super) fn execute(
     mode: Mode,
     options: &Options,
@@ -91,6 +92,7 @@ pub(super) fn execute(
 }
 
 /// Has a server run code, and delivers its record.
+#[inline(never)]
 fn by_server(
     mode: Mode,
     socket: &Path,
@@ -146,6 +148,7 @@ fn print_if_there_is_room(line: &str) {
     }
 }
 
+#[inline(never)]
 pub(super) fn load(mode: Mode, options: &Options, flags: Partial) -> Result<Spec> {
     let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
     let ask = Ask {

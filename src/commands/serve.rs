@@ -57,6 +57,7 @@ pub(super) enum Protocol {
 ///
 /// # Errors
 /// What it was started with is wrong, or the kernel refuses something.
+#[inline(never)]
 pub(super) fn serve(
     server: &Server,
     protocol: Protocol,
@@ -72,7 +73,7 @@ pub(super) fn serve(
     let mut flags = flags?;
     refuse_what_is_of_one_run(&flags)?;
     if !wanted.preload.is_empty() && !wanted.warm.iter().any(|warm| forks(wanted, warm)) {
-        let message = "says what the cells of --warm python:N have loaded, and there are none";
+        let message = "has no effect without --warm python:N";
         return Err(SetupError::new(Step::Spec, message)
             .on("--preload")
             .hint("add --warm python:N"));

@@ -13,6 +13,7 @@ use record::terminal;
 ///
 /// # Errors
 /// It cannot be read, or standard output cannot be written.
+#[inline(never)]
 pub(super) fn show(wanted: &cli::Show) -> Result<u8> {
     let record = show::read(&wanted.record)?;
     if let Some(directory) = &wanted.plots {

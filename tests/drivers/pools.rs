@@ -88,16 +88,18 @@ def start():
 #[test]
 fn a_pool_that_cannot_start_says_so() {
     let Some(python) = python() else { return };
+    // The size of chunks is given: `map` would divide by the number of workers, which is none between
+    // their ends and the next starts.
     for code in [
         "import multiprocessing
 def fails(): raise OSError('nothing here')
 with multiprocessing.get_context('fork').Pool(2, fails) as pool:
-    pool.map(abs, [1])",
+    pool.map(abs, [1], 1)",
         "import multiprocessing
 if __name__ != '__main__': raise OSError('nothing here')
 if __name__ == '__main__':
     pool = multiprocessing.get_context('spawn').Pool(2)
-    pool.map(abs, [1])",
+    pool.map(abs, [1], 1)",
     ] {
         let run = python.run(code);
         assert_eq!(run.error().name, "RuntimeError", "{run:?}");

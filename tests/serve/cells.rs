@@ -344,7 +344,7 @@ fn a_run_by_a_server_prints_the_same_record() {
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(125));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("is decided by the server"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot be set per request"));
 }
 
 /// Bash has another interpreter for contexts than for runs.

@@ -18,7 +18,7 @@
 //! the cell's *init* (pid 1 inside; it sets up and reaps, and never runs the caller's
 //! code) and the *program* (pid 2 and its children).
 //!
-//! ARCHITECTURE.md has the details; `tests/architecture.rs` checks the order of modules.
+//! docs/LIFE.md has the details; `tests/architecture.rs` checks the order of modules.
 
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

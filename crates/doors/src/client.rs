@@ -26,7 +26,7 @@ pub(crate) struct Client {
 
 /// What the hub says to the call that goes on.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum Reply {
     /// Something happened meanwhile.
     Event(Box<RawValue>),
     /// The call's result.
@@ -137,7 +137,7 @@ impl Client {
     ///
     /// # Errors
     /// The call's own error, or the server has ended.
-    pub(crate) async fn next(&mut self) -> Result<Said, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Reply, Failure> {
         loop {
             let line = self.line().await?;
             let line: Line = record::json::from_slice(&line).map_err(|error| {
@@ -146,8 +146,8 @@ impl Client {
             let is_own = line.id == Some(CallId::Number(self.last));
             match (line.error, line.result, line.event) {
                 (Some(failure), ..) if is_own || line.id.is_none() => return Err(failure),
-                (_, Some(result), _) if is_own => return Ok(Said::Result(result)),
-                (.., Some(event)) if is_own => return Ok(Said::Event(event)),
+                (_, Some(result), _) if is_own => return Ok(Reply::Result(result)),
+                (.., Some(event)) if is_own => return Ok(Reply::Event(event)),
                 // News of a context that ended.
                 _ => {}
             }
@@ -173,7 +173,7 @@ impl Client {
     /// See [`Client::next`].
     pub(crate) async fn result(&mut self) -> Result<Box<RawValue>, Failure> {
         loop {
-            if let Said::Result(result) = self.next().await? {
+            if let Reply::Result(result) = self.next().await? {
                 return Ok(result);
             }
         }
@@ -219,6 +219,6 @@ mod tests {
         server.write_all(second).await.unwrap();
         server.write_all(b"\n").await.unwrap();
         let said = client.next().await.unwrap();
-        assert!(matches!(said, Said::Result(result) if result.get() == r#"{"done":true}"#));
+        assert!(matches!(said, Reply::Result(result) if result.get() == r#"{"done":true}"#));
     }
 }

@@ -165,7 +165,7 @@ impl Pagemap {
         Ok(map)
     }
 
-    /// The file, for a process that is forked. Who has it open needs no right to read it.
+    /// The file, for a process that is forked: an inherited descriptor needs no permission.
     pub fn file(&self) -> &File {
         &self.file
     }

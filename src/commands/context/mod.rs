@@ -36,6 +36,7 @@ pub(super) fn ids() -> Vec<String> {
 ///
 /// # Errors
 /// The context does not exist, or its server refuses.
+#[inline(never)]
 pub(super) fn run(
     context: &cli::Context,
     words: &[OsString],

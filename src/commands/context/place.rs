@@ -64,7 +64,7 @@ impl Place {
     pub(super) fn connect(&self, id: &str) -> Result<Client> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         let gone = || {
-            let message = "no context has this id: it never existed, was deleted, or had nothing to do for too long";
+            let message = "there is no such context: it never existed, was deleted, or exceeded its idle limit";
             SetupError::new(Step::Inputs, message)
                 .on(id)
                 .hint("cellblock context list shows those that exist")

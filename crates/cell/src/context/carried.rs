@@ -16,6 +16,7 @@ use record::error::{Result, SetupError, Step};
 /// Executes `spec` in the state of an interpreter that has executed something in another
 /// cell, and returns the record. That gains nothing for one call. Where it fails, the cell is
 /// started in one go, and the record says why.
+#[inline(never)]
 pub fn execute_carried(caller: Caller<'_>, spec: &Spec, began: Instant) -> Record {
     carried(caller, spec).unwrap_or_else(|error| {
         let start = CellStart::Cold;

@@ -75,7 +75,7 @@ pub(crate) struct Context<'a> {
     ahead: Option<Ahead<'a>>,
     live: Option<Live<'a>>,
     /// A cell without processes that may not be gone.
-    ended: Option<Cell<'a>>,
+    ended: Option<Box<Cell<'a>>>,
     /// The workspace of the last cell, which has ended.
     workspace: Option<Rc<OwnedFd>>,
     /// The uid and gid that the last cell's program had outside.

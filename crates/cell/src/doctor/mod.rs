@@ -32,6 +32,7 @@ pub use report::{CgroupFindings, Check, Host, Limits, Paste, Report, SCHEMA, Sta
 ///
 /// # Errors
 /// Only when the findings cannot be printed.
+#[inline(never)]
 pub fn run(json: bool) -> Result<u8> {
     let report = examine();
     let mut stdout = io::stdout();

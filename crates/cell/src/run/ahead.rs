@@ -32,6 +32,7 @@ pub(super) struct Frame {
 impl Frame {
     /// # Errors
     /// The step that failed.
+    #[inline(never)]
     pub(super) fn of(plan: Plan, filter: Option<FilterPolicy>) -> Result<Self> {
         let mapped = idmap::map_binds(&plan)?;
         let mut warnings = Vec::new();
@@ -166,7 +167,7 @@ impl<'a> Ahead<'a> {
         inputs: &[Option<OwnedFd>],
         denials: Denials,
         cancel: Cancel<'a>,
-    ) -> Result<(Cell<'a>, Frame)> {
+    ) -> Result<(Box<Cell<'a>>, Frame)> {
         let Self {
             blank, mut frame, ..
         } = self;

@@ -39,6 +39,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// The record of an execution whose cell was launched.
+#[inline(never)]
 pub(super) fn record(parts: Parts<'_>) -> Record {
     let Parts {
         facts,
@@ -281,7 +282,10 @@ fn name_enclosing(verdict: &mut Verdict, cgroup: Option<&CgroupFacts>) {
 
 fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<String>) {
     if observed.unkillable {
-        warnings.push("a process of the cell could not be killed for now: it waits in the kernel, and goes when that ends".to_owned());
+        warnings.push(
+            "a process of the cell could not be killed yet: it is in uninterruptible sleep"
+                .to_owned(),
+        );
     }
     if let (None, None, Some(_)) = (
         observed.failure.as_ref(),

@@ -91,6 +91,7 @@ pub fn execute(spec: &Spec, began: Instant) -> Record {
 }
 
 /// The same as [`execute`], for a caller that stays in touch.
+#[inline(never)]
 pub fn execute_for(caller: Caller<'_>, spec: &Spec, began: Instant) -> Record {
     let began_ns = sys::process::monotonic_ns() - began.elapsed().as_nanos() as u64;
     let run_as = |caller: Caller<'_>| {
@@ -116,6 +117,7 @@ pub fn execute_for(caller: Caller<'_>, spec: &Spec, began: Instant) -> Record {
 }
 
 /// The record of a call for `spec` whose cell could not be launched.
+#[inline(never)]
 pub(crate) fn not_set_up(spec: &Spec, error: SetupError) -> Record {
     assemble::not_set_up(Some(spec), crate::hints::explain(error))
 }
@@ -130,6 +132,7 @@ pub fn refused(error: SetupError) -> Record {
     assemble::not_set_up(None, error)
 }
 
+#[inline(never)]
 fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Result<Record> {
     if resolved.plan.watch.stdio == Stdio::Terminal {
         // Before anything is made.
@@ -174,6 +177,7 @@ fn without_template(error: &SetupError) -> String {
 }
 
 /// Starts a template for one cell.
+#[inline(never)]
 fn own_template<'a>(
     caller: Caller<'_>,
     resolved: &Resolved,

@@ -46,6 +46,7 @@ pub fn resolve(spec: &Spec) -> Result<Resolved> {
 }
 
 /// The same for a call that uses its shim's compiled form, if there is one.
+#[inline(never)]
 pub(super) fn resolve_for(spec: &Spec, compiled: Option<&Compiled>) -> Result<Resolved> {
     resolve_within(spec, HostFacts::gather()?, compiled)
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use nix::sys::socket::{MsgFlags, send};
 use nix::sys::wait::waitpid;
 
-use super::orders::Report;
+use super::orders::{OrderName, Report};
 use super::{Base, supervisor};
 use crate::launch::SharedCell;
 use crate::launch::process::fork_with;
@@ -153,7 +153,7 @@ fn fork(socket: &OwnedFd, base: &Base, place: Place<'_>) -> Result<()> {
 /// Answers the first order of a supervisor that will not be started.
 fn refuse(socket: &OwnedFd, error: SetupError) {
     let report = Report::Failed {
-        order: "open".to_owned(),
+        order: OrderName::Open,
         id: None,
         error: crate::hints::explain(error),
         state: None,

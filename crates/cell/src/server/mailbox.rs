@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::value::to_raw_value;
 
 use super::guests::Guests;
-use super::orders::{Order, Report};
+use super::orders::{Order, OrderName, Report};
 use super::processes::Processes;
 use crate::context::{Context, FileAnswer, Turned, Watches};
 use crate::launch::SharedCell;
@@ -57,7 +57,7 @@ pub(super) enum Task {
     /// Answers that the execution of this number was cancelled before it began.
     Cancelled(u64),
     /// Refuses an order: its name, its number and the reason.
-    Refused(&'static str, Option<u64>, SetupError),
+    Refused(OrderName, Option<u64>, SetupError),
 }
 
 /// Work that is being done and can be stopped.
@@ -345,7 +345,7 @@ impl Mailbox {
                 let mut processes = self.processes.borrow_mut();
                 match arrived.makes_room(processes.waiting(), line.len()) {
                     Ok(()) => processes.add(id, what, line.len()),
-                    Err(error) => arrived.refuse("process", Some(id), error),
+                    Err(error) => arrived.refuse(OrderName::Process, Some(id), error),
                 }
             }
             order => arrived.queue(order, line.len()),
@@ -386,7 +386,7 @@ impl Arrived {
         )
     }
 
-    fn refuse(&mut self, name: &'static str, id: Option<u64>, error: SetupError) {
+    fn refuse(&mut self, name: OrderName, id: Option<u64>, error: SetupError) {
         // Twice the bound ends a front end that does not heed the first.
         if self.tasks.len() < 2 * MOST_ORDERS {
             self.tasks.push_back((Task::Refused(name, id, error), 0));

@@ -25,7 +25,7 @@ mod tests;
 
 pub use crate::context::MOST_HISTORY;
 pub use keeper::{Renewal, TemplateInUse, Templates};
-pub use orders::{Execute, FileOrder, Layout, Open, Order, Report, State};
+pub use orders::{Execute, FileOrder, Layout, Open, Order, OrderName, Report, State};
 pub use processes::{ProcessOrder, ProcessStart, TerminalSize};
 pub use spawner::Spawner;
 

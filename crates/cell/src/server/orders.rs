@@ -137,26 +137,49 @@ pub enum Order {
 
 impl Order {
     /// Its name, and the number of its execution or file order.
-    pub(super) fn name(&self) -> (&'static str, Option<u64>) {
+    pub(super) fn name(&self) -> (OrderName, Option<u64>) {
         match self {
-            Self::Open(_) => ("open", None),
-            Self::Execute(execute) => ("execute", Some(execute.execution)),
-            Self::Interrupt { execution, .. } => ("interrupt", Some(*execution)),
-            Self::Cancel { execution } => ("cancel", Some(*execution)),
-            Self::Stop { id, .. } => ("stop", Some(*id)),
-            Self::Restart => ("restart", None),
-            Self::Describe => ("describe", None),
-            Self::Admit => ("admit", None),
-            Self::Process { id, .. } => ("process", Some(*id)),
-            Self::File { id, .. } => ("file", Some(*id)),
-            Self::Checkpoint { id, .. } => ("checkpoint", Some(*id)),
-            Self::Restore { id, .. } => ("restore", Some(*id)),
-            Self::Compare { id, .. } => ("compare", Some(*id)),
-            Self::Remember => ("remember", None),
-            Self::Resume { id } => ("resume", Some(*id)),
-            Self::End => ("end", None),
+            Self::Open(_) => (OrderName::Open, None),
+            Self::Execute(execute) => (OrderName::Execute, Some(execute.execution)),
+            Self::Interrupt { execution, .. } => (OrderName::Interrupt, Some(*execution)),
+            Self::Cancel { execution } => (OrderName::Cancel, Some(*execution)),
+            Self::Stop { id, .. } => (OrderName::Stop, Some(*id)),
+            Self::Restart => (OrderName::Restart, None),
+            Self::Describe => (OrderName::Describe, None),
+            Self::Admit => (OrderName::Admit, None),
+            Self::Process { id, .. } => (OrderName::Process, Some(*id)),
+            Self::File { id, .. } => (OrderName::File, Some(*id)),
+            Self::Checkpoint { id, .. } => (OrderName::Checkpoint, Some(*id)),
+            Self::Restore { id, .. } => (OrderName::Restore, Some(*id)),
+            Self::Compare { id, .. } => (OrderName::Compare, Some(*id)),
+            Self::Remember => (OrderName::Remember, None),
+            Self::Resume { id } => (OrderName::Resume, Some(*id)),
+            Self::End => (OrderName::End, None),
         }
     }
+}
+
+/// The name of an [`Order`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "those of the orders")]
+pub enum OrderName {
+    Open,
+    Execute,
+    Interrupt,
+    Cancel,
+    Stop,
+    Restart,
+    Describe,
+    Admit,
+    Process,
+    File,
+    Checkpoint,
+    Restore,
+    Compare,
+    Remember,
+    Resume,
+    End,
 }
 
 /// What cell to make.
@@ -313,8 +336,8 @@ pub enum Report {
     },
     /// The cell could not be made, or an order could not be carried out. `order` names it.
     Failed {
-        /// Its name, as [`Order`] has it.
-        order: String,
+        /// Its name.
+        order: OrderName,
         /// The number of the execution or file order, if it has one.
         id: Option<u64>,
         /// Why.

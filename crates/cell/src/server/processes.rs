@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
-use super::orders::Report;
+use super::orders::{OrderName, Report};
 use crate::run::Chunks;
 use crate::supervise::{self, ProcessNews, ProcessStream};
 use record::bytes::RawText;
@@ -306,7 +306,7 @@ pub(super) fn cell_ended() -> SetupError {
 
 fn failed(id: u64, error: SetupError) -> Report {
     Report::Failed {
-        order: "process".to_owned(),
+        order: OrderName::Process,
         id: Some(id),
         error: crate::hints::explain(error),
         state: None,

@@ -11,7 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::guests::Place;
 use super::mailbox::{Closed, Mailbox, Task};
 use super::processes::cell_ended;
-use super::{Base, Execute, FileOrder, Layout, Open, Order, Report, State};
+use super::{Base, Execute, FileOrder, Layout, Open, Order, OrderName, Report, State};
 use crate::context::{Answer, Checkpoint, Context, Execution, WorkspaceEdit};
 use crate::run::{Ahead, Events, Stock};
 use crate::spec::Spec;
@@ -127,7 +127,7 @@ impl<'s> Supervisor<'s> {
                 // Processes are served between two tasks.
                 until = Some(Instant::now());
             } else if until.is_some_and(|until| until <= Instant::now()) {
-                return Some("it executed nothing for its idle life".to_owned());
+                return Some("it exceeded its idle limit".to_owned());
             }
             if let Err(error) = self.rest(until) {
                 return Some(error.to_string());
@@ -209,9 +209,9 @@ impl<'s> Supervisor<'s> {
         }
     }
 
-    fn fail(&self, order: &str, id: Option<u64>, error: SetupError) {
+    fn fail(&self, order: OrderName, id: Option<u64>, error: SetupError) {
         let opened = match order {
-            "restore" | "resume" | "restart" => self.opened.as_ref(),
+            OrderName::Restore | OrderName::Resume | OrderName::Restart => self.opened.as_ref(),
             _ => None,
         };
         let (state, why) = opened.map(|opened| opened.context.next_state()).unzip();
@@ -225,7 +225,7 @@ impl<'s> Supervisor<'s> {
             }
         }
         self.mailbox.report(&Report::Failed {
-            order: order.to_owned(),
+            order,
             id,
             error,
             state,
@@ -479,7 +479,7 @@ fn write_all(context: &mut Context<'_>, files: Files) -> Result<()> {
 }
 
 impl Opened<'_> {
-    /// When its idle life is over.
+    /// When it exceeds its idle limit.
     fn ends_at(&self) -> Option<Instant> {
         self.rests_since.checked_add(self.idle?)
     }

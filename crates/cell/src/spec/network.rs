@@ -232,7 +232,7 @@ impl PartialNetwork {
                     return Err("names secret headers, which only the caller may".to_owned());
                 }
                 if wanted.check_names == Some(false) && allowed.check_names != Some(false) {
-                    return Err("turns off the check of names, which the caller has on".to_owned());
+                    return Err("must not disable name checks".to_owned());
                 }
                 let read = |egress: &PartialEgress| egress.rules().map_err(|e| e.to_string());
                 let rules = read(&wanted)?.within(&read(allowed)?);

@@ -21,7 +21,7 @@ use record::error::{Result, SetupError, Step};
 /// used again. Dropping it ends it.
 #[derive(Debug)]
 pub struct Blank<'a> {
-    cell: Cell<'a>,
+    cell: Box<Cell<'a>>,
 }
 
 /// What a blank cell's program is started with.
@@ -32,7 +32,7 @@ pub(crate) struct Program<'i, 'a> {
     pub(crate) plan: Rc<Plan>,
     /// Its open input files, in their order.
     pub(crate) inputs: &'i [Option<OwnedFd>],
-    /// Answers for the filter.
+    /// The seccomp notification handler.
     pub(crate) denials: Denials,
     /// What cancels the cell from here on.
     pub(crate) cancel: Cancel<'a>,
@@ -44,6 +44,7 @@ impl<'a> Blank<'a> {
     ///
     /// # Errors
     /// The step that failed on this side.
+    #[inline(never)]
     pub(crate) fn start(start: Launch<'_>, cancel: Cancel<'a>) -> Result<Self> {
         let start = Launch {
             holds: true,
@@ -110,7 +111,7 @@ impl<'a> Blank<'a> {
     /// # Errors
     /// When the plan is another than that of the cell, or what goes in cannot be read.
     /// The cell is ended then.
-    pub(crate) fn begin<'b>(self, program: Program<'_, 'b>) -> Result<Cell<'b>>
+    pub(crate) fn begin<'b>(self, program: Program<'_, 'b>) -> Result<Box<Cell<'b>>>
     where
         'a: 'b,
     {
@@ -124,7 +125,7 @@ impl<'a> Blank<'a> {
             let message = "a blank cell of another plan cannot run this";
             return Err(SetupError::new(Step::Supervise, message));
         }
-        let mut cell: Cell<'b> = self.cell;
+        let mut cell: Box<Cell<'b>> = self.cell;
         cell.cancel = cancel;
         cell.denials = denials;
         cell.meter = Meter::new(&cell.running, &plan);

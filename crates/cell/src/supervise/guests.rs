@@ -36,7 +36,7 @@ impl<'a> Cell<'a> {
         inputs: &[Option<OwnedFd>],
         denials: Denials,
         cancel: Cancel<'a>,
-    ) -> Result<Self> {
+    ) -> Result<Box<Self>> {
         if !is_cell_of(&shared.plan, &plan) {
             let message = "an interpreter of another plan cannot be started in this cell";
             return Err(SetupError::new(Step::Supervise, message)
@@ -44,7 +44,7 @@ impl<'a> Cell<'a> {
         }
         let parcel = parcel::pack(&plan, inputs)?;
         let running = shared.launch(&parcel)?;
-        let mut cell = Self::of(running, plan, denials, cancel, true);
+        let mut cell = Box::new(Self::of(running, plan, denials, cancel, true));
         cell.seen.scratch = shared.scratch()?;
         Ok(cell)
     }

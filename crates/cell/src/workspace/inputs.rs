@@ -42,6 +42,7 @@ impl Staged {
     ///
     /// This may wait for standard input or for another run, so it is done while signals
     /// still end this process: there is nothing to undo yet.
+    #[inline(never)]
     pub(crate) fn read(plan: &Plan) -> Result<Self> {
         let mut staged = Self::default();
         for scratch in plan.own_scratch() {

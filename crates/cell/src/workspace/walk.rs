@@ -20,7 +20,7 @@ use sys::tree::{kind_of, set_mode};
 /// A thousand names in the record must not make it a hundred megabytes.
 pub(super) const LONGEST_PATH: usize = 1024;
 
-/// As many directories inside each other are looked at.
+/// The maximum depth of directories.
 pub(super) const DEEPEST: usize = 64;
 
 /// Why links are left out.

@@ -23,7 +23,7 @@ use crate::files;
 use crate::front::Guarded;
 use crate::upload::{Blocks, Parts, to_the_end, write_parts};
 pub use openapi::openapi;
-use table::{Reply, Route, TABLE};
+use table::{AnswerForm, Route, TABLE};
 
 record::bounds! {
     /// The fields of a body: more than any call has.
@@ -71,7 +71,7 @@ async fn serve(
 ) -> Result<Answer, Failure> {
     let route = asked.route;
     let (head, body) = request.into_parts();
-    if route.reply == Reply::Upload {
+    if route.reply == AnswerForm::Upload {
         return to_the_end(upload(guarded.clone(), party, asked, body)).await;
     }
     let body = body::read(body).await?;
@@ -83,13 +83,13 @@ async fn serve(
     asked.add_to(&mut params)?;
     let mut client = guarded.client(party)?;
     let streams = match route.reply {
-        Reply::Watches => true,
-        Reply::Streams | Reply::Starts => wants_events(&head.headers, &mut params),
+        AnswerForm::Watches => true,
+        AnswerForm::Streams | AnswerForm::Starts => wants_events(&head.headers, &mut params),
         _ => false,
     };
     match route.reply {
-        Reply::Content => return files::answer(client, asked.params()?).await,
-        Reply::Text => {
+        AnswerForm::Content => return files::answer(client, asked.params()?).await,
+        AnswerForm::Text => {
             let MetricsText { text } = client.ask_for(route.call, &params).await?;
             return Ok(answer::of(
                 StatusCode::OK,
@@ -106,11 +106,11 @@ async fn serve(
     drop(body);
     client.send(line).await;
     if streams {
-        let goes_on = matches!(route.reply, Reply::Watches | Reply::Starts);
+        let goes_on = matches!(route.reply, AnswerForm::Watches | AnswerForm::Starts);
         return stream::events(client, goes_on).await;
     }
     let status = match route.reply {
-        Reply::Created => StatusCode::CREATED,
+        AnswerForm::Created => StatusCode::CREATED,
         _ => StatusCode::OK,
     };
     let result = Box::<str>::from(client.result().await?);

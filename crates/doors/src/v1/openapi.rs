@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use serve::protocol::Failure;
 
 use super::forms::{self, Forms};
-use super::table::{Kind, Reply, Route, TABLE};
+use super::table::{AnswerForm, Kind, Route, TABLE};
 
 /// The OpenAPI document that `docs/openapi.json` publishes. The server has it packed, so that the
 /// executable holds no code that makes schemas.
@@ -94,7 +94,7 @@ fn operation(route: &Route, forms: Forms, generator: &SchemaGenerator) -> Value 
 
 const fn status(route: &Route) -> &'static str {
     match route.reply {
-        Reply::Created => "201",
+        AnswerForm::Created => "201",
         _ => "200",
     }
 }
@@ -105,23 +105,25 @@ fn success(route: &Route, result: Schema) -> Value {
     let json = json!({"schema": result});
     let events = json!({"schema": text});
     let content = match route.reply {
-        Reply::Json | Reply::Created | Reply::Upload => json!({"application/json": json}),
-        Reply::Streams | Reply::Starts => {
+        AnswerForm::Json | AnswerForm::Created | AnswerForm::Upload => {
+            json!({"application/json": json})
+        }
+        AnswerForm::Streams | AnswerForm::Starts => {
             json!({"application/json": json, "text/event-stream": events})
         }
-        Reply::Watches => json!({"text/event-stream": events}),
-        Reply::Text => json!({"text/plain": {"schema": text}}),
-        Reply::Content => json!({"application/octet-stream": bytes}),
+        AnswerForm::Watches => json!({"text/event-stream": events}),
+        AnswerForm::Text => json!({"text/plain": {"schema": text}}),
+        AnswerForm::Content => json!({"application/octet-stream": bytes}),
     };
     let about = match route.reply {
-        Reply::Streams => {
+        AnswerForm::Streams => {
             "The result. With `events`, or if `text/event-stream` is accepted, what happens as server-sent events: each has the name of its kind, and the last is `result` or `error`"
         }
-        Reply::Starts => {
+        AnswerForm::Starts => {
             "The result. With `events`, or if `text/event-stream` is accepted, server-sent events: the result, the output, and `process_ended`"
         }
-        Reply::Watches => "The result and then what happens, as server-sent events",
-        Reply::Content => "The file",
+        AnswerForm::Watches => "The result and then what happens, as server-sent events",
+        AnswerForm::Content => "The file",
         _ => "The result",
     };
     json!({"description": about, "content": content})
@@ -129,7 +131,7 @@ fn success(route: &Route, result: Schema) -> Value {
 
 /// What is not in the path or the query is in the body.
 fn request_body(route: &Route, mut params: Value) -> Option<Value> {
-    if route.reply == Reply::Upload {
+    if route.reply == AnswerForm::Upload {
         let content = json!({"application/octet-stream": {}});
         return Some(json!({"required": true, "content": content}));
     }

@@ -15,7 +15,7 @@ pub(super) struct Route {
     pub(super) fields: &'static [(&'static str, Kind)],
     /// What the call always has.
     pub(super) fixed: &'static [&'static str],
-    pub(super) reply: Reply,
+    pub(super) reply: AnswerForm,
 }
 
 /// A method of HTTP.
@@ -37,7 +37,7 @@ pub(super) enum Kind {
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum AnswerForm {
     /// The call's result.
     Json,
     /// The result of what is new.
@@ -108,7 +108,7 @@ impl Kind {
 impl Route {
     /// Whether the body of a request is an object with parameters.
     pub(super) fn has_object(&self) -> bool {
-        matches!(self.verb, Verb::Post | Verb::Put) && self.reply != Reply::Upload
+        matches!(self.verb, Verb::Post | Verb::Put) && self.reply != AnswerForm::Upload
     }
 
     /// The names of the parameters in its path.
@@ -135,7 +135,7 @@ const PLAIN: Route = Route {
     about: "",
     fields: &[],
     fixed: &[],
-    reply: Reply::Json,
+    reply: AnswerForm::Json,
 };
 
 const PROCESS: Route = Route {
@@ -154,7 +154,7 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/metrics",
         call: "metrics",
         about: "Counters in Prometheus's text format",
-        reply: Reply::Text,
+        reply: AnswerForm::Text,
         ..PLAIN
     },
     Route {
@@ -162,7 +162,7 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/runs",
         call: "run",
         about: "Runs code or a program in a cell of its own",
-        reply: Reply::Streams,
+        reply: AnswerForm::Streams,
         ..PLAIN
     },
     Route {
@@ -171,7 +171,7 @@ pub(super) const TABLE: &[Route] = &[
         call: "context.create",
         about: "Creates a context, which exists until it is deleted or idle for too long",
         fixed: &["keep"],
-        reply: Reply::Created,
+        reply: AnswerForm::Created,
         ..PLAIN
     },
     Route {
@@ -199,7 +199,7 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/run",
         call: "context.run",
         about: "Executes code in a context, after what was asked of it before",
-        reply: Reply::Streams,
+        reply: AnswerForm::Streams,
         ..PLAIN
     },
     Route {
@@ -256,7 +256,7 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/checkpoints",
         call: "context.checkpoint",
         about: "Keeps a context's state and workspace, to go back to",
-        reply: Reply::Created,
+        reply: AnswerForm::Created,
         ..PLAIN
     },
     Route {
@@ -310,7 +310,7 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/files/{*path}",
         call: "file.read",
         about: "Reads a file of a context's workspace",
-        reply: Reply::Content,
+        reply: AnswerForm::Content,
         ..PLAIN
     },
     Route {
@@ -319,7 +319,7 @@ pub(super) const TABLE: &[Route] = &[
         call: "file.write",
         about: "Writes a file in a context's workspace, in parts if it is longer than 4 MiB",
         fields: &[("executable", Kind::Flag), ("append", Kind::Flag)],
-        reply: Reply::Upload,
+        reply: AnswerForm::Upload,
         ..PLAIN
     },
     Route {
@@ -334,7 +334,7 @@ pub(super) const TABLE: &[Route] = &[
         call: "file.watch",
         about: "Reports changes below a directory of a context's workspace, as events",
         fields: &[("path", Kind::Text)],
-        reply: Reply::Watches,
+        reply: AnswerForm::Watches,
         ..PLAIN
     },
     Route {
@@ -342,7 +342,7 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/processes",
         call: "process.start",
         about: "Starts a program in a context's cell, beside its interpreter",
-        reply: Reply::Starts,
+        reply: AnswerForm::Starts,
         ..PLAIN
     },
     Route {
@@ -355,7 +355,7 @@ pub(super) const TABLE: &[Route] = &[
         path: "/v1/contexts/{context}/processes/{process}/events",
         call: "process.connect",
         about: "Reports the output of a process from now on, and its end, as events",
-        reply: Reply::Watches,
+        reply: AnswerForm::Watches,
         ..PROCESS
     },
     Route {

@@ -159,7 +159,7 @@ impl Hub {
         memory
     }
 
-    /// Gives cells to calls while there are both.
+    /// Assigns free cells to queued calls.
     pub(super) fn admit(&mut self) {
         while let Some((party, client)) = self.next_turn() {
             let waiting = self.clients.get_mut(&client);

@@ -15,7 +15,7 @@ use super::session::{Doing, Work};
 use super::{Action, Hub, LinkId, Party};
 use crate::protocol::{
     Branch, Code, ContextDiff, ContextForget, ContextFork, ContextName, ContextRewind, Done,
-    Failure,
+    Failure, Reason,
 };
 use crate::{Settings, Shares};
 
@@ -351,7 +351,7 @@ pub(super) fn unlike(what: &str, context: &str) -> Failure {
     let message = format!(
         "context {context} cannot be {what}: its interpreter's memory is laid out at random, and no template has this layout"
     );
-    Failure::new(Code::Failed, message).hint(
+    Failure::new(Code::Failed, message).because(Reason::RandomLayout).hint(
         "create the context with --branches (\"branches\": true), or use a pool of --warm python:N with --preload; in every language, --replay (\"replay\": true) executes again what was executed",
     )
 }

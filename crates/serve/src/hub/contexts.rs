@@ -17,7 +17,7 @@ use super::{ClientId, Hub, LinkId, Party};
 use crate::protocol::{
     Branch, Code, ContextCreate, ContextInfo, ContextInterrupt, ContextLabel, ContextList,
     ContextListing, ContextName, ContextRun, Created, Deleted, Done, Failure, Interrupted, Notice,
-    Span, State,
+    Reason, Span, State,
 };
 
 /// The time that interrupted code gets when the client says nothing.
@@ -233,7 +233,7 @@ impl Hub {
         let key = self.key_of(caller, name);
         self.contexts.get_mut(&key).ok_or_else(|| {
             let shown: String = name.chars().take(64).collect();
-            let message = format!("no context is called {shown:?}: it never existed, was deleted, or had nothing to do for too long");
+            let message = format!("there is no context {shown:?}: it never existed, was deleted, or exceeded its idle limit");
             Failure::new(Code::NotFound, message).hint("context.list shows those that exist")
         })
     }
@@ -423,7 +423,7 @@ impl Hub {
         self.end_whole(context.link, Code::Lost, why);
     }
 
-    /// Contexts that have had nothing to do for too long.
+    /// Contexts that exceeded their idle limit.
     pub(super) fn end_idle_contexts(&mut self) {
         let late: Vec<_> = self
             .contexts
@@ -432,7 +432,7 @@ impl Hub {
             .map(|(key, context)| (key.clone(), context.owner))
             .collect();
         for (key, owner) in late {
-            let why = "it had nothing to do for too long";
+            let why = "it exceeded its idle limit";
             self.end_context(&key, why, None);
             self.tell_end(owner, &key.name, why);
         }
@@ -503,7 +503,9 @@ pub(super) fn check_label(parameter: &str, label: Option<&str>) -> Result<(), Fa
 /// A name that is in use.
 pub(super) fn exists(name: &str) -> Failure {
     let message = format!("context: {name} exists already");
-    Failure::new(Code::BadParams, message).hint("name another, or leave it out")
+    Failure::new(Code::BadParams, message)
+        .because(Reason::Exists)
+        .hint("name another, or leave it out")
 }
 
 /// The state of a context after a restart.

@@ -13,7 +13,7 @@ use super::requests::Request;
 use super::session::{Kind, Phase, Session, Work};
 use super::{Hub, LinkId, Party};
 use crate::Shares;
-use crate::protocol::{Code, Failure, Start};
+use crate::protocol::{Code, Failure, Reason, Start};
 
 /// The most interpreters in a cell besides its first one.
 const MOST_GUESTS: usize = 16;
@@ -192,6 +192,7 @@ impl Hub {
                 let message =
                     format!("context {name} cannot be {what}: its cell has several interpreters");
                 Err(Failure::new(Code::Failed, message)
+                    .because(Reason::SharedCell)
                     .hint("delete the contexts that were created with cell_of"))
             }
         }

@@ -1,6 +1,6 @@
 //! What supervisors say. It can hold what came out of a cell, and is passed on as it is.
 
-use cell::server::{Report, State};
+use cell::server::{OrderName, Report, State};
 use nix::errno::Errno;
 use record::error::SetupError;
 use serde_json::value::{RawValue, to_raw_value};
@@ -48,8 +48,11 @@ impl Hub {
                 self.settle();
             }
             Report::Failed {
-                order, id, error, ..
-            } if order == "process" => {
+                order: OrderName::Process,
+                id,
+                error,
+                ..
+            } => {
                 self.process_failed(link, id, &error);
             }
             Report::Failed {
@@ -60,7 +63,7 @@ impl Hub {
                 why,
             } => {
                 let state = state.map(|state| (state, why));
-                self.failed(link, &order, id, &error, state);
+                self.failed(link, order, id, &error, state);
             }
             Report::Event { execution, event } => self.event(link, execution, &event),
             Report::Answer {
@@ -219,7 +222,7 @@ impl Hub {
     fn failed(
         &mut self,
         link: LinkId,
-        order: &str,
+        order: OrderName,
         id: Option<u64>,
         error: &SetupError,
         state: Option<(State, Option<String>)>,
@@ -239,34 +242,35 @@ impl Hub {
             }
         };
         match (doing, order) {
-            (_, "open") if session.opening.is_some() || doing == Doing::Open => {
+            (_, OrderName::Open) if session.opening.is_some() || doing == Doing::Open => {
                 self.not_opened(link, error)
             }
-            (Doing::Execute { execution, .. }, "execute")
+            (Doing::Execute { execution, .. }, OrderName::Execute)
                 if id.is_none_or(|id| id == execution) =>
             {
                 self.answer_current(link, |hub, caller| hub.fail(caller, Failure::of(error)));
             }
-            (Doing::File { id: own, .. }, "file") if id.is_none_or(|id| id == own) => {
+            (Doing::File { id: own, .. }, OrderName::File) if id.is_none_or(|id| id == own) => {
                 self.file_failed(link, error);
             }
-            (Doing::Checkpoint { id: own, .. }, "checkpoint") if id == Some(own) => {
+            (Doing::Checkpoint { id: own, .. }, OrderName::Checkpoint) if id == Some(own) => {
                 self.not_checkpointed(link, own, Failure::of(error));
             }
-            (Doing::Suspend { id: own }, "checkpoint") if id == Some(own) => {
+            (Doing::Suspend { id: own }, OrderName::Checkpoint) if id == Some(own) => {
                 self.not_checkpointed(link, own, Failure::of(error));
             }
-            (Doing::Restore { id: own, .. } | Doing::Wake { id: own }, "restore")
+            (Doing::Restore { id: own, .. } | Doing::Wake { id: own }, OrderName::Restore)
                 if id == Some(own) =>
             {
                 self.not_restored(link, failure());
             }
-            (Doing::Compare { id: own, .. }, "compare") | (Doing::Resume { id: own }, "resume")
+            (Doing::Compare { id: own, .. }, OrderName::Compare)
+            | (Doing::Resume { id: own }, OrderName::Resume)
                 if id == Some(own) =>
             {
                 self.answer_current(link, |hub, caller| hub.fail(caller, failure()));
             }
-            (Doing::Restart, "restart") | (Doing::Describe, "describe") => {
+            (Doing::Restart, OrderName::Restart) | (Doing::Describe, OrderName::Describe) => {
                 self.answer_current(link, |hub, caller| hub.fail(caller, failure()));
             }
             _ => {}

@@ -43,6 +43,9 @@ pub enum Outcome {
 pub struct Failure {
     /// The kind of error.
     pub code: Code,
+    /// The cause, for programs, where one code has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
     /// What went wrong; lower case, no full stop.
     pub message: String,
     /// How to fix it.
@@ -98,6 +101,18 @@ pub enum Code {
     ShuttingDown,
 }
 
+/// A cause of an error that programs tell apart from others with the same code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// A context has this name already.
+    Exists,
+    /// The interpreter's memory is laid out at random, so its state fits no other interpreter.
+    RandomLayout,
+    /// The cell has several interpreters.
+    SharedCell,
+}
+
 impl Code {
     /// Its name in JSON.
     pub fn name(self) -> String {
@@ -110,6 +125,7 @@ impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
+            reason: None,
             message: message.into(),
             hint: None,
             step: None,
@@ -124,6 +140,13 @@ impl Failure {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Names the cause for programs.
+    #[must_use]
+    pub fn because(mut self, reason: Reason) -> Self {
+        self.reason = Some(reason);
         self
     }
 

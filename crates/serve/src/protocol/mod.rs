@@ -15,8 +15,8 @@ mod process;
 
 pub use answer::{
     Code, ContextInfo, ContextList, Created, Deleted, Done, Executed, Failure, Interrupted, Line,
-    MetricsText, Notice, Outcome, PoolStatus, Ran, Restarted, Start, State, Status, TemplateStatus,
-    Usage, Watching,
+    MetricsText, Notice, Outcome, PoolStatus, Ran, Reason, Restarted, Start, State, Status,
+    TemplateStatus, Usage, Watching,
 };
 pub(crate) use call::id_of_beginning;
 pub(crate) use call::words;

@@ -90,6 +90,7 @@ impl Compiled {
 
     /// Compiles and keeps what the call did not find, for the next one. The call is over: this
     /// reports nothing.
+    #[inline(never)]
     pub fn keep(&self) {
         let Some(missing) = self.missing.take() else {
             return;

@@ -38,7 +38,7 @@ const SHARED: &str = "the cell has had other interpreters: its use, connections 
 
 /// A cell that was started for a spec. Dropping it ends the cell.
 pub(crate) struct Live<'a> {
-    pub(crate) cell: Cell<'a>,
+    pub(crate) cell: Box<Cell<'a>>,
     pub(crate) facts: Facts<'a>,
     /// For the first record.
     warnings: Vec<String>,
@@ -96,7 +96,7 @@ pub(crate) struct Executed<'a> {
 #[derive(Debug)]
 pub(crate) struct Remains<'a> {
     /// The cell itself, where it has no process any more but may not be gone.
-    pub(crate) cell: Option<Cell<'a>>,
+    pub(crate) cell: Option<Box<Cell<'a>>>,
     /// Its workspace, if it was a tmpfs of its own.
     pub(crate) workspace: Option<OwnedFd>,
 }
@@ -126,6 +126,7 @@ impl<'a> Live<'a> {
     ///
     /// # Errors
     /// Watching is impossible; the cell is ended then.
+    #[inline(never)]
     pub(crate) fn execute(
         self,
         work: Work,

@@ -46,6 +46,7 @@ impl<'a> Live<'a> {
     ///
     /// # Errors
     /// The step that failed on this side.
+    #[inline(never)]
     pub(crate) fn start(
         spec: Cow<'a, Spec>,
         resolved: Resolved,
@@ -151,13 +152,14 @@ impl<'a> Live<'a> {
 }
 
 /// Starts a blank cell, and its program in it.
+#[inline(never)]
 fn start_in_blank<'a>(
     launch: Launch<'_>,
     inputs: &[Option<OwnedFd>],
     denials: Denials,
     cancel: Cancel<'a>,
     info: Option<&Info>,
-) -> Result<Cell<'a>> {
+) -> Result<Box<Cell<'a>>> {
     let plan = Rc::clone(&launch.plan);
     let has_program = plan.program.exists();
     let mut blank = Blank::start(launch, cancel)?;

@@ -94,7 +94,7 @@ impl Bench {
         denials.unwrap_or_default()
     }
 
-    fn cold(&self) -> Tested<Cell<'static>> {
+    fn cold(&self) -> Tested<Box<Cell<'static>>> {
         Ok(Cell::start(
             self.launch()?,
             self.denials(),
@@ -102,7 +102,7 @@ impl Bench {
         )?)
     }
 
-    fn copy(&self, template: &Template) -> Tested<Cell<'static>> {
+    fn copy(&self, template: &Template) -> Tested<Box<Cell<'static>>> {
         Ok(Cell::fork(
             self.launch()?,
             template,
@@ -154,7 +154,7 @@ fn output(execution: Execution) -> String {
     text(stdout) + &text(stderr) + &error.unwrap_or_default()
 }
 
-fn run(cell: &mut Cell<'_>, execution: u64, code: &str) -> Tested<String> {
+fn run(cell: &mut Box<Cell<'_>>, execution: u64, code: &str) -> Tested<String> {
     Ok(output(cell.execute(request(execution, code)?)?))
 }
 

@@ -15,7 +15,7 @@ use crate::spec::Bytes;
 use crate::supervise::{Cancel, Cell, Denials};
 
 /// A guest of this cell.
-fn guest(shared: &SharedCell, plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
+fn guest(shared: &SharedCell, plan: &Rc<Plan>) -> Result<Box<Cell<'static>>, Box<dyn Error>> {
     let cancel = Cancel::default();
     Ok(Cell::start_in(
         shared,

@@ -86,11 +86,11 @@ fn plan() -> Result<Rc<Plan>, Box<dyn Error>> {
     Ok(Rc::new(plan))
 }
 
-fn start(plan: &Rc<Plan>) -> Result<Cell<'static>, Box<dyn Error>> {
+fn start(plan: &Rc<Plan>) -> Result<Box<Cell<'static>>, Box<dyn Error>> {
     start_with(plan, Fallback::default())
 }
 
-fn start_with(plan: &Rc<Plan>, fallback: Fallback) -> Result<Cell<'static>, Box<dyn Error>> {
+fn start_with(plan: &Rc<Plan>, fallback: Fallback) -> Result<Box<Cell<'static>>, Box<dyn Error>> {
     let launch = Launch {
         role: Role::Program,
         plan: Rc::clone(plan),

@@ -1,4 +1,4 @@
-//! Ends: of a front end, of the spawner, of orders, of an idle life.
+//! Ends: of a front end, of the spawner, of orders, of an idle limit.
 
 use std::path::Path;
 use std::time::Duration;

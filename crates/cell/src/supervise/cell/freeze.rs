@@ -15,7 +15,7 @@ const FREEZE_DEADLINE: Duration = Duration::from_secs(5);
 
 impl<'a> Cell<'a> {
     /// Stops all processes for as long as the returned value lives, so that files can
-    /// be looked at while nothing changes them. A process that waits in the kernel
+    /// be looked at while nothing changes them. A process in uninterruptible sleep
     /// stops when that ends.
     ///
     /// A timer that sends SIGCONT can continue a program meanwhile. Code that looks at files

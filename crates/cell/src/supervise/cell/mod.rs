@@ -54,7 +54,7 @@ pub struct Cell<'a> {
     pub(in crate::supervise) running: Running,
     pub(in crate::supervise) plan: Rc<Plan>,
     pub(in crate::supervise) cancel: Cancel<'a>,
-    /// Answers for the filter; counts nothing.
+    /// The seccomp notification handler; counts nothing.
     pub(in crate::supervise) denials: Denials,
     /// What is to be sent to the driver.
     request: Vec<u8>,
@@ -101,11 +101,21 @@ impl<'a> Cell<'a> {
     ///
     /// # Errors
     /// The step that failed on this side.
-    pub(crate) fn start(start: Launch<'_>, denials: Denials, cancel: Cancel<'a>) -> Result<Self> {
+    pub(crate) fn start(
+        start: Launch<'_>,
+        denials: Denials,
+        cancel: Cancel<'a>,
+    ) -> Result<Box<Self>> {
         let plan = Rc::clone(&start.plan);
         let has_program = !start.holds;
         let running = launch(start)?;
-        Ok(Self::of(running, plan, denials, cancel, has_program))
+        Ok(Box::new(Self::of(
+            running,
+            plan,
+            denials,
+            cancel,
+            has_program,
+        )))
     }
 
     /// A cell whose program is being started.

@@ -109,13 +109,14 @@ impl<'a> Cell<'a> {
     ///
     /// # Errors
     /// The step that failed; a cell that is started without the template may succeed.
+    #[inline(never)]
     pub(crate) fn fork(
         start: Launch<'_>,
         template: &Template,
         is_awaited: bool,
         denials: Denials,
         cancel: Cancel<'a>,
-    ) -> Result<Self> {
+    ) -> Result<Box<Self>> {
         let filter = start.filter;
         let has_files = !start.content.inputs.is_empty() || !start.content.stages.is_empty();
         let start = Launch {

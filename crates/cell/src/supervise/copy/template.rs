@@ -29,7 +29,7 @@ const LAST_WORDS: usize = 2000;
 /// from it: their namespaces are below its own.
 #[derive(Debug)]
 pub(crate) struct TemplateCell<'a> {
-    cell: Cell<'a>,
+    cell: Box<Cell<'a>>,
     template: Template,
 }
 

@@ -17,7 +17,7 @@ use serve::protocol::{Code, Failure};
 use super::{contexts, failed, language, lines, snippets};
 use crate::answer::{self, Answer};
 use crate::body;
-use crate::client::{Client, Said};
+use crate::client::{Client, Reply};
 use crate::e2b::sandboxes::{CodeContext, Sandbox};
 use crate::e2b::{HOME, detached, wire};
 use crate::front::Guarded;
@@ -97,7 +97,7 @@ struct Stream {
     client: Client,
     sandbox: Arc<Sandbox>,
     context: CodeContext,
-    first: Option<Said>,
+    first: Option<Reply>,
     /// No other client's code is executed between setting the variables and resetting them.
     _turn: Turn,
     /// Gives the variables their usual values again.
@@ -181,12 +181,12 @@ impl Stream {
                 },
             };
             match said {
-                Ok(Said::Event(event)) => {
+                Ok(Reply::Event(event)) => {
                     if let Some(line) = lines::of_event(event.get()) {
                         return Ok((line, false));
                     }
                 }
-                Ok(Said::Result(result)) => {
+                Ok(Reply::Result(result)) => {
                     if let Some(reset) = self.reset.take() {
                         reset.now(&mut self.client).await;
                     }

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use record::json::Object;
 use record::object;
 use serve::Party;
-use serve::protocol::{Branch, Code, Failure, Forked};
+use serve::protocol::{Branch, Code, Failure, Forked, Reason};
 use tokio::time::Instant;
 
 use super::access;
@@ -139,21 +139,24 @@ fn check_state(sandbox: &Sandbox) -> Result<(), Failure> {
 /// Reports a state that cannot be carried as the client's error, not the server's.
 fn carried(failure: Failure) -> Failure {
     match failure.code {
-        Code::Failed => Failure {
-            code: Code::BadParams,
-            hint: Some(
-                "start the server with --e2b-pause, or create the sandbox with \
-                 lifecycle on_timeout \"pause\""
-                    .to_owned(),
-            )
-            .filter(|_| failure.message.contains("laid out at random"))
-            .or_else(|| {
-                let is_shared = failure.message.contains("several interpreters");
-                is_shared.then(|| "remove the sandbox's other contexts first".to_owned())
-            })
-            .or(failure.hint),
-            ..failure
-        },
+        Code::Failed => {
+            let hint = match failure.reason {
+                Some(Reason::RandomLayout) => Some(
+                    "start the server with --e2b-pause, or create the sandbox with \
+                     lifecycle on_timeout \"pause\""
+                        .to_owned(),
+                ),
+                Some(Reason::SharedCell) => {
+                    Some("remove the sandbox's other contexts first".to_owned())
+                }
+                _ => failure.hint,
+            };
+            Failure {
+                code: Code::BadParams,
+                hint,
+                ..failure
+            }
+        }
         _ => failure,
     }
 }

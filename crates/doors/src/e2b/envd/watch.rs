@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::call::{Call, SandboxClient};
 use super::filesystem::directory;
 use super::path;
-use crate::client::{Client, Said};
+use crate::client::{Client, Reply};
 use crate::e2b::connect::{self, Code, Error};
 use crate::e2b::sandboxes::secret;
 
@@ -137,7 +137,7 @@ impl Watch {
             why: String,
         }
         loop {
-            let Said::Event(event) = self.client.next().await? else {
+            let Reply::Event(event) = self.client.next().await? else {
                 continue;
             };
             let Ok(Event {

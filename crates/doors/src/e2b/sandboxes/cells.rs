@@ -2,7 +2,7 @@
 
 use record::error::Step;
 use record::object;
-use serve::protocol::{Code, ContextList, Failure};
+use serve::protocol::{Code, ContextList, Failure, Reason};
 
 use super::{CodeContext, MOST_CONTEXTS, Sandbox};
 use crate::client::Client;
@@ -204,7 +204,7 @@ impl Sandbox {
 
 /// Whether a context could not be made because it exists.
 fn is_there_already(failure: &Failure) -> bool {
-    failure.code == Code::BadParams && failure.message.ends_with("exists already")
+    failure.reason == Some(Reason::Exists)
 }
 
 /// Deletes a context, if it exists.

@@ -387,7 +387,7 @@ impl World {
         let report = match self.refused.contains(name) {
             _ if self.unanswered.contains(name) => None,
             true => Some(Report::Failed {
-                order: name.to_owned(),
+                order: serde_json::from_value(json!(name)).unwrap(),
                 // Those about checkpoints have numbers of their own.
                 id: report.and_then(|report| match report {
                     Report::Checkpointed { id, .. } | Report::Restored { id, .. } => Some(id),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cell::server::{ProcessOrder, Report};
+use cell::server::{OrderName, ProcessOrder, Report};
 use record::error::{SetupError, Step};
 use serde_json::{Value, json};
 
@@ -341,7 +341,7 @@ fn an_error_of_the_cell_is_the_calls() {
     world.start(1, 2, "a");
     let error = SetupError::new(Step::Exec, "there is nothing").on("x");
     let failed = |id| Report::Failed {
-        order: "process".to_owned(),
+        order: OrderName::Process,
         id,
         error: error.clone(),
         state: None,

@@ -93,7 +93,7 @@ fn a_context_is_suspended_after_the_time_that_its_client_said() {
     assert_eq!(doing(&mut world, 3), "idle");
     world.pass(Duration::from_secs(2));
     assert_eq!(doing(&mut world, 4), "suspended");
-    // Its idle life goes on, and ends.
+    // Its idle limit counts on, and is exceeded.
     world.pass(Duration::from_secs(700));
     assert!(world.hub.contexts.is_empty() && world.stored.is_empty());
     // What cannot be carried stays, and is not tried for ever.
