@@ -47,6 +47,7 @@ pub fn dispatch_starting(
     began: Instant,
     start: CellStart,
 ) -> u8 {
+    sys::process::expect_children();
     let words: Vec<OsString> = words.collect();
     let environment = |name: &str| std::env::var_os(name);
     if let Some(shell) = environment(completions::VARIABLE) {

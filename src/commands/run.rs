@@ -150,7 +150,10 @@ fn print_if_there_is_room(line: &str) {
 
 #[inline(never)]
 pub(super) fn load(mode: Mode, options: &Options, flags: Partial) -> Result<Spec> {
-    let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
+    let cwd = std::env::current_dir().map_err(|e| {
+        SetupError::io(Step::Spec, "getcwd", &e)
+            .hint("change to a directory that exists and that you may read")
+    })?;
     let ask = Ask {
         mode,
         cwd: &cwd,

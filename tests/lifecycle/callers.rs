@@ -34,6 +34,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("grace-at-a-cancellation", grace_at_a_cancellation),
         scene("cancelled-twice", cancelled_twice),
         scene("ignored-signals-stay-ignored", ignored_signals_stay_ignored),
+        scene("a-caller-that-ignores-its-children", ignored_children),
         scene("exec-names-the-limit", exec_names_the_limit),
         scene("nobody-reads-which-limit", nobody_reads_which_limit),
     ],
@@ -321,6 +322,24 @@ fn ignored_signals_stay_ignored(stage: &Stage) -> Check {
     // The first signal counts, unless it is ignored.
     assert_eq!(run.record.exit_code, 128 + libc::SIGTERM);
     marker.nothing_left()
+}
+
+/// SIGCHLD that is ignored is inherited, and then the kernel tells nobody about ends.
+fn ignored_children(stage: &Stage) -> Check {
+    let mut command = stage
+        .exec(["/bin/sh", "-c", "/bin/true; exit 3"])
+        .limit("wall", &stage.duration(120_000))
+        .command();
+    // SAFETY: signal is async-signal-safe, and to ignore one runs no code of ours.
+    unsafe {
+        command.pre_exec(|| {
+            signal(Signal::SIGCHLD, SigHandler::SigIgn)?;
+            Ok(())
+        });
+    }
+    let run = Run::of(process::finish(&mut command, stage.patience())?)?.ended(Outcome::Exit)?;
+    assert_eq!(run.record.exit_code, 3);
+    Ok(())
 }
 
 fn exec_names_the_limit(stage: &Stage) -> Check {

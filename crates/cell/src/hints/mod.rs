@@ -199,6 +199,10 @@ fn on_any_host(step: Step, errno: Errno, call: &str) -> Option<&'static str> {
         (Step::Pivot, E::EINVAL) => {
             "the host runs from its initial ramfs, which cannot be left by pivot_root: have it switch_root to a tmpfs first"
         }
+        (Step::Nesting, E::EMFILE | E::ENFILE) => return on_any_step(errno),
+        (Step::Seccomp, E::EMFILE) => {
+            "cellblock was started with more open files than the cell may have: close some, or raise --open-files"
+        }
         (Step::Nesting, _) => {
             "the limit on nested user namespaces could not be set or does not hold here; seccomp denies them as well, so the layer can be given up with --without userns-limit"
         }

@@ -103,6 +103,13 @@ pub fn default_signal_dispositions() {
     }
 }
 
+/// Lets this process wait for its children. A caller may ignore SIGCHLD, which is inherited: the kernel
+/// then sends no signal at their end, and keeps no exit status (wait(2)).
+pub fn expect_children() {
+    // SAFETY: SIG_DFL installs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Sets a limit of this process, soft and hard, and returns what it was (prlimit(2)).
 ///
 /// # Errors

@@ -106,7 +106,8 @@ impl Missing {
     fn keep(&self, draft: Draft<'_>) {
         let Ok(spec) = self.spec() else { return };
         let record = execute(&spec, Instant::now());
-        if record.outcome == Outcome::Cancelled {
+        // What another call may do: it was killed, ran late or was cancelled.
+        if !matches!(record.outcome, Outcome::Ok | Outcome::Exit) {
             return;
         }
         let printed = (record.outcome == Outcome::Ok)

@@ -1,7 +1,9 @@
 //! Compiled shims in the caller's cache: `cellblock/drivers` below `$XDG_CACHE_HOME` or `~/.cache`.
 //!
 //! A file is used only if it and its directory are the caller's and nobody else can write to
-//! them. It is opened once, and then checked and read by its descriptor. It begins
+//! them or to a directory on the way to them: otherwise another user could lead the caller to
+//! files that were collected from a cell. It is opened once, and then checked and read by its
+//! descriptor. It begins
 //! with a digest of the rest, so that one that was damaged or not written to its end is no file.
 //! An empty content is a note: this interpreter makes no compiled form.
 //!
@@ -17,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, openat, posix_fallocate};
-use nix::sys::stat::{FileStat, Mode, fstat, stat};
+use nix::sys::stat::{FileStat, Mode, fstat, lstat, stat};
 use nix::unistd::{UnlinkatFlags, geteuid, linkat, unlinkat};
 use sha2::{Digest as _, Sha256};
 
@@ -160,6 +162,9 @@ fn directory_in(base: &Path) -> PathBuf {
 
 /// Opens the store's directory, if it is the caller's own.
 fn open_own(base: &Path) -> Option<OwnedFd> {
+    if !leads_there(&directory_in(base)) {
+        return None;
+    }
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
     let directory = open(&directory_in(base), flags, Mode::empty()).ok()?;
     let status = fstat(&directory).ok()?;
@@ -181,6 +186,26 @@ fn make_own(base: &Path) -> Option<OwnedFd> {
         let _ = DirBuilder::new().mode(mode).create(path);
     }
     open_own(base)
+}
+
+/// Whether no other user but root decides where this path leads.
+fn leads_there(path: &Path) -> bool {
+    let mut has_link = false;
+    let is_settled = |at: &Path| {
+        lstat(at).is_ok_and(|status| {
+            let owner = status.st_uid;
+            let is_sticky = status.st_mode & libc::S_ISVTX != 0;
+            let is_link = status.st_mode & libc::S_IFMT == libc::S_IFLNK;
+            has_link |= is_link;
+            (owner == 0 || owner == geteuid().as_raw())
+                && (is_link || is_sticky || status.st_mode & 0o022 == 0)
+        })
+    };
+    if !path.ancestors().all(is_settled) {
+        return false;
+    }
+    // A link to follow, such as that of a home on another disk.
+    !has_link || path.canonicalize().is_ok_and(|real| leads_there(&real))
 }
 
 fn read(directory: &OwnedFd, key: &str) -> Option<Found> {

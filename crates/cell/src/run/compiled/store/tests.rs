@@ -1,5 +1,5 @@
 use std::fs::{self, Permissions, hard_link, set_permissions};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::thread;
 
 use nix::sys::stat::utimensat;
@@ -108,6 +108,26 @@ fn files_of_other_users_are_refused() {
         chown(path, Some(0), None).unwrap();
         assert_eq!(find(&cache), content("code"));
     }
+    // Nor by a way that another user decides: one of its directories, or a link of theirs.
+    let above = tempfile::tempdir().unwrap();
+    let base = above.path().join("cache");
+    keep(&base, b"code");
+    assert_eq!(Store::at(base.clone()).find(KEY), content("code"));
+    let link = tempfile::tempdir().unwrap().keep().join("link");
+    symlink(&base, &link).unwrap();
+    assert_eq!(Store::at(link.clone()).find(KEY), content("code"));
+    let parent = link.parent().unwrap();
+    for path in [above.path(), parent] {
+        chown(path, Some(12345), None).unwrap();
+        assert_eq!(Store::at(link.clone()).find(KEY), Found::Missing);
+        chown(path, Some(0), None).unwrap();
+        set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(Store::at(link.clone()).find(KEY), Found::Missing);
+        set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+    }
+    lchown(&link, Some(12345), None).unwrap();
+    assert_eq!(Store::at(link.clone()).find(KEY), Found::Missing);
+    fs::remove_dir_all(parent).unwrap();
     // Nothing is made in another user's cache.
     let foreign = tempfile::tempdir().unwrap();
     chown(foreign.path(), Some(12345), None).unwrap();
