@@ -195,6 +195,8 @@ const TABLE: &[Row] = {
         ("docker", S::Pivot, "pivot_root", E::EACCES, "", Cell, &["apparmor=unconfined"]),
         ("docker", S::Nesting, "fsmount", E::EPERM, "", Cell, &["systempaths"]),
         ("plain", S::Nesting, "unshare", E::EEXIST, "", Cell, &["--without userns-limit"]),
+        ("plain", S::Nesting, "fsopen", E::EMFILE, "", Cell, &["ulimit -n"]),
+        ("plain", S::Seccomp, "seccomp", E::EMFILE, "", Cell, &["--open-files"]),
         ("plain", S::Seccomp, "seccomp", E::EBUSY, "", Cell, &["listens"]),
         ("plain", S::Seccomp, "seccomp", E::EINVAL, "", Cell, &["CONFIG_SECCOMP_FILTER"]),
         ("plain", S::Seccomp, "seccomp", E::ENOSYS, "", Cell, &["CONFIG_SECCOMP_FILTER"]),
