@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::stat::{Mode, umask};
 
 use crate::cells::cell::{self, Run};
 use crate::cells::left::Marker;
@@ -35,6 +36,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("cancelled-twice", cancelled_twice),
         scene("ignored-signals-stay-ignored", ignored_signals_stay_ignored),
         scene("a-caller-that-ignores-its-children", ignored_children),
+        scene("a-caller-s-umask", callers_umask),
         scene("exec-names-the-limit", exec_names_the_limit),
         scene("nobody-reads-which-limit", nobody_reads_which_limit),
     ],
@@ -339,6 +341,23 @@ fn ignored_children(stage: &Stage) -> Check {
     }
     let run = Run::of(process::finish(&mut command, stage.patience())?)?.ended(Outcome::Exit)?;
     assert_eq!(run.record.exit_code, 3);
+    Ok(())
+}
+
+/// The program has it, and the cell does not depend on it.
+fn callers_umask(stage: &Stage) -> Check {
+    for mask in [0o027, 0o177, 0o477, 0o777] {
+        let mut command = stage.exec(["/bin/sh", "-c", "umask"]).command();
+        // SAFETY: umask is async-signal-safe.
+        unsafe {
+            command.pre_exec(move || {
+                umask(Mode::from_bits_truncate(mask));
+                Ok(())
+            });
+        }
+        let run = Run::of(process::finish(&mut command, stage.patience())?)?.ended(Outcome::Ok)?;
+        assert_eq!(run.stdout(), format!("0{mask:03o}\n"));
+    }
     Ok(())
 }
 

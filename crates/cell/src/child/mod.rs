@@ -8,6 +8,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 
 use crate::plan::Plan;
 use crate::workspace::Stage;
@@ -74,6 +75,8 @@ pub(crate) struct Prepared<'a> {
     /// Whether to wait for the program once all else is there. Then the plan's program
     /// and input files do not count: they come with the order.
     pub holds: bool,
+    /// The caller's umask, which the program gets. Init has [`UMASK`].
+    pub umask: Mode,
     /// Limits that no cgroup holds, so that init and program must.
     pub fallback: &'a crate::plan::Fallback,
     /// The CPUs to bind the cell to; empty where a cgroup limits them.
@@ -156,6 +159,9 @@ thread_local! {
 fn is_left_out(step: &'static str) -> bool {
     LEFT_OUT.with_borrow(|left_out| left_out.contains(&step))
 }
+
+/// Init's umask (umask(2)): the modes of what it makes do not depend on the caller.
+pub(crate) const UMASK: Mode = Mode::from_bits_truncate(0o022);
 
 /// The life of a cell's init. It closes no descriptor on the way out: they go
 /// with the process.

@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::resource::{getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::stat::umask;
 use nix::unistd::Pid;
 
 use super::Prepared;
@@ -89,6 +90,7 @@ fn become_program(
         sys::terminal::control(line.as_fd()).at(site, Call::Ioctl)?;
     }
     arrange_descriptors(start)?;
+    umask(cell.umask);
     report.enter(Step::Chdir);
     enter_working_directory(&start.begin.cwd)?;
     report.enter(Step::Rlimits);

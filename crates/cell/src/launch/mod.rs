@@ -11,7 +11,7 @@ use nix::sched::CloneFlags;
 use nix::sys::resource::getrlimit;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
@@ -287,6 +287,7 @@ pub(crate) fn launch(launch: Launch<'_>) -> Result<Running> {
                 role: role.inside(plan),
                 until,
                 holds,
+                umask: umask(child::UMASK),
                 fallback: &fallback,
                 cpus: cpus.as_ref().map(CpuShare::cpus).unwrap_or_default(),
                 report: init_report,
