@@ -159,7 +159,7 @@ fn requests() {
         (json!({"allow": ["*.example"]}), "*.example"),
         (
             json!({"allow": ["web.example"], "check_names": false}),
-            "check of names",
+            "name checks",
         ),
         (json!({"allow": ["mirror:pip"]}), "mirror:pip"),
         (

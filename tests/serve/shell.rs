@@ -77,7 +77,7 @@ fn a_context_goes_on_from_call_to_call() {
     assert_eq!(gone.status.code(), Some(125));
     let said = String::from_utf8_lossy(&gone.stderr).into_owned();
     // Its server takes a moment to end.
-    assert!(said.contains("no context"), "{said}");
+    assert!(said.contains("no such context"), "{said}");
     until("the server's end", || shell.sockets() == 0);
 }
 
