@@ -88,8 +88,8 @@ def start():
 #[test]
 fn a_pool_that_cannot_start_says_so() {
     let Some(python) = python() else { return };
-    // The size of chunks is given: `map` would divide by the number of workers, which is none between
-    // their ends and the next starts.
+    // Without a chunk size, `map` divides by the number of workers. That is 0 from their end until
+    // new ones start.
     for code in [
         "import multiprocessing
 def fails(): raise OSError('nothing here')

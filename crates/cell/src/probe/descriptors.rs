@@ -76,7 +76,7 @@ fn event(name: &[u8]) -> Result<String, String> {
         other => {
             let other = String::from_utf8_lossy(other);
             Err(format!(
-                "is `{other}`: only files, pipes, sockets, terminals, eventfds and timerfds can be passed"
+                "is `{other}`: only files, pipes, sockets, devices, eventfds and timerfds can be passed"
             ))
         }
     }

@@ -106,7 +106,7 @@ impl Missing {
     fn keep(&self, draft: Draft<'_>) {
         let Ok(spec) = self.spec() else { return };
         let record = execute(&spec, Instant::now());
-        // What another call may do: it was killed, ran late or was cancelled.
+        // A later call may succeed: this one was killed, timed out or was cancelled.
         if !matches!(record.outcome, Outcome::Ok | Outcome::Exit) {
             return;
         }
