@@ -14,11 +14,6 @@ impl Markup {
         self.0
     }
 
-    /// Another part of the page.
-    pub(super) fn append(&mut self, other: Self) {
-        self.0.push_str(&other.0);
-    }
-
     /// HTML as it stands.
     pub(super) fn raw(&mut self, html: &'static str) {
         self.0.push_str(html);

@@ -136,17 +136,14 @@ fn drawn(page: &mut Markup, shown: Shown) -> bool {
     }
 }
 
-/// Markdown, or a formula; says whether there is one that could be drawn.
+/// Markdown, or the source of a formula; says whether Markdown was drawn.
 fn written(page: &mut Markup, item: &ResultItem) -> bool {
     let form = |name: &str| item.formats.get(name).and_then(Form::as_str);
-    match (
-        form("text/latex").and_then(math::only),
-        form("text/markdown"),
-    ) {
-        (Some(formula), _) => math::formula(page, formula, true),
-        (None, Some(text)) => markdown::draw(page, text),
-        (None, None) => false,
+    if let Some(formula) = form("text/latex").and_then(math::only) {
+        page.block("formula", formula.trim());
+        return false;
     }
+    form("text/markdown").is_some_and(|text| markdown::draw(page, text))
 }
 
 /// A picture and what is known of it; says whether there is one, and why not.
