@@ -185,12 +185,8 @@ pub struct RunIn {
     /// File that holds the code, or - for standard input; with -c, the first argument
     #[arg(value_name = "FILE")]
     pub source: Option<OsString>,
-    /// Arguments that the code sees
-    #[arg(
-        value_name = "ARGS",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    /// Arguments that the code sees; those that look like options stand behind `--`
+    #[arg(value_name = "ARGS", allow_negative_numbers = true)]
     pub args: Vec<OsString>,
     /// The most real time, at most what the context's limits allow
     #[arg(long, visible_alias = "timeout", value_name = "DUR")]

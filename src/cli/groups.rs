@@ -95,7 +95,7 @@ pub(super) struct Call {
     )]
     pub events: Option<OutputTo>,
     /// Write each result that is a picture, or a chart that can be drawn, to a file in this
-    /// directory: result-1.png, by the result's number
+    /// directory: result-1.png, by the result's number (run only)
     #[arg(long, value_name = "DIR", help_heading = "Record")]
     pub plots: Option<PathBuf>,
     #[command(flatten)]
@@ -410,6 +410,7 @@ impl Args for Bounds {
                     .long(*flag)
                     .visible_aliases(aliases)
                     .value_name(limit.value_name)
+                    .allow_negative_numbers(true)
                     .value_parser(read)
                     .help(match default {
                         Some(default) => format!("{} [default: {default}]", limit.help()),

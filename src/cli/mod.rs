@@ -84,12 +84,8 @@ pub struct Code {
     /// argument
     #[arg(value_name = "FILE")]
     pub source: Option<OsString>,
-    /// Arguments that the code sees
-    #[arg(
-        value_name = "ARGS",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    /// Arguments that the code sees; those that look like options stand behind `--`
+    #[arg(value_name = "ARGS", allow_negative_numbers = true)]
     pub args: Vec<OsString>,
 }
 
@@ -312,20 +308,23 @@ pub fn parse(words: &[OsString], prescan: &Prescan) -> Result<Invocation, clap::
     invocation(matches.map_err(|error| with_separator(error, words))?)
 }
 
-/// Says where a program belongs that stands where an option would.
+/// Says where a program belongs that stands where an option would, and that no value is negative.
 fn with_separator(mut error: clap::Error, words: &[OsString]) -> clap::Error {
-    let is_program = error.kind() == ErrorKind::UnknownArgument
-        && matches!(
-            error.get(ContextKind::InvalidArg),
-            Some(ContextValue::String(word)) if !word.starts_with('-')
-        );
-    if is_program && words.iter().skip(1).take(2).any(|word| word == "exec") {
-        let tip = "the program and its arguments come after `--`: cellblock exec -- ls -l";
-        error.insert(
-            ContextKind::Suggested,
-            ContextValue::StyledStrs(vec![tip.into()]),
-        );
-    }
+    let unknown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => word,
+        _ => return error,
+    };
+    let is_exec = words.iter().skip(1).take(2).any(|word| word == "exec");
+    let tip = match unknown.as_bytes() {
+        [b'-', b'0'..=b'9', ..] => "no option has a negative value",
+        [b'-', ..] => return error,
+        _ if is_exec => "the program and its arguments come after `--`: cellblock exec -- ls -l",
+        _ => return error,
+    };
+    error.insert(
+        ContextKind::Suggested,
+        ContextValue::StyledStrs(vec![tip.into()]),
+    );
     error
 }
 
@@ -365,11 +364,12 @@ fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
 }
 
 fn launch(name: &str, mut matches: ArgMatches) -> Result<Box<Launch>, clap::Error> {
-    let (mode, command) = match name {
+    let (mode, command): (_, Partial) = match name {
         "run" => (Mode::Run, read::<Code>(&mut matches)?.into()),
         _ => (Mode::Exec, read::<Program>(&mut matches)?.into()),
     };
     let options = Options::read(&mut matches)?;
+    options.refuse_without_effect(mode, command.code_file.as_deref())?;
     Ok(Box::new(Launch {
         mode,
         options,

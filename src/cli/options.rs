@@ -5,18 +5,19 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::Resettable;
+use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
 use super::values::{FileFrom, NetworkChoice, OutputTo, PathPair, PortList};
-use cell::spec::PassedFd;
 use cell::spec::network::{PartialEgress, PartialNetwork};
 use cell::spec::partial::{
     GivenContent, Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits,
     PartialOverlay, PartialPlace, PlaceKind,
 };
 use cell::spec::ports::{PartialPorts, PortLists};
+use cell::spec::{Bytes, Mode, PassedFd};
 use record::error::{Result, SetupError, Step};
 
 /// The options that `run`, `exec` and `plan` have in common.
@@ -173,6 +174,31 @@ impl Options {
             limits: given(matches, "Limits")?,
             security: given(matches, "Security")?,
         })
+    }
+
+    /// Refuses what would have no effect on this call, or not the one that was meant.
+    ///
+    /// # Errors
+    /// Pictures of a program, which has no results; a size behind `--inline-files` as the `file` of the
+    /// code.
+    pub(super) fn refuse_without_effect(
+        &self,
+        mode: Mode,
+        file: Option<&Path>,
+    ) -> Result<(), clap::Error> {
+        let refused = |message: String| Err(clap::Error::raw(ErrorKind::ArgumentConflict, message));
+        if mode == Mode::Exec && self.outputs.plots.is_some() {
+            return refused("--plots is for `run`: a program has no results\n".to_owned());
+        }
+        let size = file
+            .and_then(Path::to_str)
+            .filter(|text| text.parse::<Bytes>().is_ok());
+        match size {
+            Some(size) if self.files.inline_files.is_some() => refused(format!(
+                "`{size}` would be the file with the code: write --inline-files={size}, or ./{size} for the file\n"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// These flags and the `command` as a layer of a spec. `environment` looks up the caller's variables.

@@ -90,9 +90,12 @@ fn nothing(_: &str) -> Option<OsString> {
 #[test]
 fn run_takes_a_file_code_or_standard_input() {
     let cases = [
-        ("a.py -x y", None, Some("a.py"), "-x y"),
+        ("a.py x --wall 3s y", None, Some("a.py"), "x y"),
+        ("a.py -- -x --json", None, Some("a.py"), "-x --json"),
+        ("a.py -5 -0.5", None, Some("a.py"), "-5 -0.5"),
         ("-c 1", Some("1"), None, ""),
-        ("-c 1 x -y", Some("1"), None, "x -y"),
+        ("-c 1 x -- -y", Some("1"), None, "x -y"),
+        ("-c 1 -- -x -y", Some("1"), None, "-x -y"),
         ("- x", None, Some("-"), "x"),
         ("--lang python -- -odd", None, Some("-odd"), ""),
     ];
@@ -147,7 +150,7 @@ fn a_bare_variable_is_the_callers() {
 
 #[test]
 fn wrong_command_lines_are_usage_errors() {
-    let cases: [(&[&str], &str); 20] = [
+    let cases: [(&[&str], &str); 27] = [
         (&["frob"], "unrecognized subcommand 'frob'"),
         (&["exec"], "<PROG> [ARGS]..."),
         (&["exec", "ls"], "unexpected argument 'ls' found"),
@@ -160,6 +163,19 @@ fn wrong_command_lines_are_usage_errors() {
             &["run", "--memroy", "1M", "x"],
             "a similar argument exists: '--memory'",
         ),
+        (
+            &["run", "x", "--memroy", "1M"],
+            "a similar argument exists: '--memory'",
+        ),
+        (
+            &["run", "-c", "1", "x", "--memroy=1M"],
+            "a similar argument exists: '--memory'",
+        ),
+        (&["run", "x", "-x"], "use '-- -x'"),
+        (&["run", "--inline-files", "10M", "x"], "--inline-files=10M"),
+        (&["exec", "--plots", "d", "--", "x"], "is for `run`"),
+        (&["context", "run", "a", "x", "--frob"], "use '-- --frob'"),
+        (&["run", "--memory", "-1M", "x"], "has a negative value"),
         (&["run", "--memory", "1Q", "x"], "`1Q` is not a size"),
         (
             &["run", "--wall", "0", "x"],
@@ -169,10 +185,7 @@ fn wrong_command_lines_are_usage_errors() {
             &["run", "--cpus", "x", "x"],
             "`x` is not a number such as 1 or 0.5",
         ),
-        (
-            &["run", "--processes", "-1", "x"],
-            "unexpected argument '-1' found",
-        ),
+        (&["run", "--processes", "-1", "x"], "`-1` is not"),
         (
             &["run", "--net", "all", "x"],
             "wants none, allow=HOST[:PORT], deny=HOST[:PORT], preset:NAME, mirror:NAME or host",

@@ -119,8 +119,9 @@ fn with_files(flags: Result<Partial>, inherited: &mut Inherited) -> Result<Parti
 #[inline(never)]
 fn refuse(error: &clap::Error, prescan: &Prescan, inherited: &mut Inherited, began: Instant) -> u8 {
     if !error.use_stderr() {
-        let _ = error.print();
-        return 0;
+        let printed = error.print();
+        let printed = printed.map_err(|e| SetupError::io(Step::Outputs, "write", &e));
+        return finish(printed.map(|()| 0).map_err(|e| e.on("standard output")));
     }
     // It quotes the words, which may come from elsewhere.
     let message = terminal::lines(&error.render().to_string());

@@ -105,9 +105,9 @@ impl Outlet {
         // The events first: a reader may be blocked on them, and their writes have
         // a deadline.
         let finished = self.events.map(|events| events.finish(record));
-        let kept = self.record.map(|(name, mut file)| {
-            print_record(record, &Format::default(), &mut file).map_err(|error| error.on(name))
-        });
+        let kept = self
+            .record
+            .map(|(name, mut file)| write_whole(record, &mut file).map_err(|error| error.on(name)));
         let printed = self
             .printed
             .map(|format| print_record(record, &format, &mut io::stdout()));
@@ -167,6 +167,18 @@ pub(super) fn open(
         Ok(file) => Ok((name, file)),
         Err(error) => Err(error.on(name)),
     }
+}
+
+/// Writes the record to a file of its own, and takes back what fits of it if the whole does not: half a
+/// document must not look like one.
+fn write_whole(record: &Record, file: &mut File) -> Result<()> {
+    let before = file.metadata().ok().filter(|file| file.is_file());
+    let written = print_record(record, &Format::default(), file);
+    if let (Err(_), Some(before)) = (&written, before) {
+        // The error of the write says more than one of this.
+        let _ = file.set_len(before.len());
+    }
+    written
 }
 
 /// Writes the record in pieces: what it holds of the program's output may be

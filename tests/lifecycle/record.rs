@@ -194,9 +194,9 @@ fn to_a_full_disk(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let dir = scratch.dir("full", 0o755)?;
     let record = dir.join("record.json");
+    let long = "hello".repeat(2000);
     let cell = stage
-        .probe("record/say", ["hello", "0"])
-        .passed_through()
+        .probe("record/say", [&*long, "0"])
         .option(["--record", &record.to_string_lossy()])
         .command();
     let mut outside = stage.outside("record/on-a-full-disk", []);
@@ -229,8 +229,17 @@ fn on_a_full_disk(dir: &str, command: &[String]) -> Check<i32> {
     if filled.is_ok() {
         return Err(fail("the disk is not full"));
     }
+    // Room for a part of a record.
+    File::options()
+        .write(true)
+        .open(Path::new(dir).join("filler"))?
+        .set_len(4096)?;
     let status = Command::new(&command[0]).args(&command[1..]).status()?;
-    Ok(status.code().unwrap_or(95))
+    // Half a document must not look like one.
+    match fs::metadata(Path::new(dir).join("record.json")) {
+        Ok(record) if record.len() > 0 => Err(fail("a part of the record was left")),
+        _ => Ok(status.code().unwrap_or(95)),
+    }
 }
 
 /// A bad destination is found before the program runs.
