@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-use record::bytes::RawText;
-use record::error::{Result, SetupError, Step};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, Error as _, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
-use super::counted::Files;
+use crate::bytes::RawText;
+use crate::error::{Result, SetupError, Step};
 
 /// A value that is still JSON. A process that only passes it on neither takes the time to parse it
 /// nor the memory.
@@ -33,16 +32,27 @@ impl Form for RawText {
     const WANTED: &'static str = "text, or {base64 = …}";
 }
 
-impl Form for Files {
-    const BEGINS: &'static [u8] = b"[";
-    const WANTED: &'static str = "a list of files";
-}
-
 /// Whether a supervisor refused what a client sent, since it could not be read.
 pub fn is_unreadable(error: &SetupError) -> bool {
     const FIELDS: [&str; 3] = ["code", "content", "files"];
     let operand = error.operand.as_deref();
     error.step == Step::Spec && operand.is_some_and(|operand| FIELDS.contains(&operand))
+}
+
+impl<T> Unread<T> {
+    /// A value that is written as `T` is.
+    pub fn of(value: &(impl Serialize + ?Sized)) -> Self {
+        // What this program writes has a form in JSON.
+        let text = to_raw_value(value).unwrap_or_default();
+        let value = PhantomData;
+        Self { text, value }
+    }
+}
+
+impl From<&str> for Unread<RawText> {
+    fn from(text: &str) -> Self {
+        Self::of(text)
+    }
 }
 
 impl<T: DeserializeOwned> Unread<T> {

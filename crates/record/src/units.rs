@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::quantity;
+use crate::quantity;
 
 /// A number of bytes. Reads `4096`, `64K`, `256M`, `1G`, `2T`, also with `iB`
 /// or `B` behind; every suffix is a power of 1024, as in systemd and cgroups.

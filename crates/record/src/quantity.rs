@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::units::{Bytes, parse_duration, show_duration};
+use crate::units::{Bytes, parse_duration, show_duration};
 
 /// A kind of quantity.
 pub trait Quantity: Copy + Sized {
@@ -197,12 +197,12 @@ impl<T: Quantity> JsonSchema for Bound<T> {
 }
 
 /// The schema of a quantity.
-pub(super) fn schema(title: &str) -> Schema {
+pub fn schema(title: &str) -> Schema {
     json_schema!({ "type": ["string", "number"], "title": title })
 }
 
 /// The value of a field: a quantity, or one that can be `none`.
-pub(super) trait Setting: Copy {
+pub trait Setting: Copy {
     /// The quantity that it gives.
     type Quantity: Quantity;
     /// Whether it can be `none`.
@@ -210,8 +210,14 @@ pub(super) trait Setting: Copy {
     /// What an option's value is called in help texts.
     const VALUE_NAME: &'static str = <Self::Quantity as Quantity>::VALUE_NAME;
 
+    /// The value that is not `none`.
     fn of(quantity: Self::Quantity) -> Self;
+    /// Reads the form of flags and of quoted values.
+    ///
+    /// # Errors
+    /// Says what the text should look like.
     fn from_text(text: &str) -> Result<Self, String>;
+    /// The form that reads best.
     fn show(&self) -> String;
     /// As the record counts it; `None` when there is no limit.
     fn amount(&self) -> Option<f64>;
@@ -261,7 +267,10 @@ impl<T: Quantity> Setting for Bound<T> {
 }
 
 /// Reads a field from text or a number.
-pub(super) fn read<'de, T: Setting, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+///
+/// # Errors
+/// It is neither a quantity nor, where that is allowed, `none`.
+pub fn read<'de, T: Setting, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_any(SettingVisitor(PhantomData))
 }
 
