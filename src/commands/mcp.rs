@@ -4,14 +4,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
+use doors::mcp::{About, Interpreter, speak};
 use engine::run::interpreter;
-use languages::{Driver, TABLE};
+use languages::{Driver, TABLE, USUAL, find};
 use nix::sys::signal::{SigSet, Signal};
 use plan::rootfs::{Manifest, Tree};
 use record::error::{Result, SetupError, Step};
 use record::words::in_unit;
-use serve::mcp::{About, Interpreter, speak};
 use spec::{Network, Spec, limits};
+use wire::Languages;
 
 /// Limits that a model can do something about.
 const LIMITS: [(&str, &str); 5] = [
@@ -60,11 +61,20 @@ pub(super) fn about(usual: &Spec) -> Result<About> {
     let found = TABLE.iter().map(|driver| offered(driver, usual));
     let interpreters = found.filter_map(Result::transpose).collect::<Result<_>>()?;
     Ok(About {
+        languages: languages(),
         interpreters,
         wall: usual.limits.wall,
         limits: limits_of(usual),
         network: network_of(&usual.network),
     })
+}
+
+/// The languages of code, for crates that know of no driver.
+pub(super) fn languages() -> Languages {
+    Languages {
+        usual: USUAL,
+        canonical: |name| find(name).map(|driver| driver.name),
+    }
 }
 
 /// The language of a driver, if its rootfs has an interpreter.

@@ -11,12 +11,12 @@ use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value, json};
-use serve::client::Client;
-use serve::protocol::{Ran, Run};
 
 use crate::cli::Options;
 use spec::Partial;
 use spec::partial::PartialFile;
+use wire::client::Client;
+use wire::{Ran, Run, method};
 
 /// Longer files are refused: a request has at most 16M.
 const LONGEST: u64 = 16 << 20;
@@ -41,7 +41,7 @@ pub(super) fn run(socket: &Path, options: &Options, flags: Partial) -> Result<Re
     let request = to_raw_value(&request(flags)?)
         .map_err(|error| SetupError::new(Step::Spec, error.to_string()))?;
     let events = false;
-    let ran: Ran = Client::connect(socket)?.ask("run", &Run { request, events })?;
+    let ran: Ran = Client::connect(socket)?.ask::<method::Run>(&Run { request, events })?;
     serde_json::from_str(ran.record.get()).map_err(|error| {
         SetupError::new(Step::Outputs, format!("the record cannot be read: {error}"))
     })

@@ -13,7 +13,7 @@ use languages::find;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, getpid, setsid};
 use record::error::{Result, SetupError, Step};
-use serve::net::{Doors, Listener, connections};
+use serve::net::{Doors, Listener};
 use serve::{Hub, Settings, Store, Warm};
 use spec::quantity::Bound;
 use spec::{self, Ask, Bytes, Mode, Network, Partial, Placed, Spec, Stdio, UserLimits};
@@ -141,7 +141,7 @@ pub(super) fn serve(
     settings.checkpoints = store.as_ref().map(|store| store.path().to_owned());
     // The thread of HTTP begins last: what is above may count on being alone.
     let hub = Hub::new(settings, uid, Instant::now());
-    let (connector, inside) = connections(&hub)?;
+    let (connector, inside) = wire::connections(hub.budget().clone(), hub.unread().clone())?;
     let front = http.map(|http| http.start(connector)).transpose()?;
     let doors = Doors {
         stdio,
@@ -174,7 +174,7 @@ fn listen_http(wanted: &cli::Serve, usual: &Spec, idle: Duration) -> Result<List
             memory: limits.memory.map(|bytes| bytes.0),
         },
         e2b: sandboxes(wanted, usual, idle),
-        about: super::mcp::about(usual)?,
+        about: mcp::about(usual)?,
     })?;
     for address in listening.addresses()? {
         eprintln!("cellblock: serving http://{address}");
@@ -185,6 +185,7 @@ fn listen_http(wanted: &cli::Serve, usual: &Spec, idle: Duration) -> Result<List
 /// How sandboxes of E2B's clients are made.
 fn sandboxes(wanted: &cli::Serve, usual: &Spec, idle: Duration) -> e2b::Settings {
     let mut settings = e2b::Settings {
+        languages: mcp::languages(),
         pause: wanted.e2b_pause,
         longest: idle,
         has_home: usual.places.iter().any(|place| {

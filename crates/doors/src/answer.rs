@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure};
 
 /// What a handler returns.
 pub(crate) type Answer = Response<Body>;

@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure};
 
 use crate::front::held;
 

@@ -1,54 +1,29 @@
 //! A client of the server's hub.
 
+use std::io::ErrorKind;
+
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serve::Party;
-use serve::net::Connector;
-use serve::protocol::{CallId, Code, Failure, LONGEST_LINE};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
+use wire::{
+    Code, Connector, Failure, LONGEST_ANSWER, LONGEST_LINE, Lines, Method, Party, Said, line_of,
+};
 
 use crate::front::held;
 
-/// Longer lines end the connection: a record holds streams and results of bounded length.
-const LONGEST: u64 = 300 << 20;
+/// Read at once.
+const PIECE: usize = 16 << 10;
 
 /// A client of the hub. What it asked for is cancelled when it is dropped, and its contexts
 /// are deleted, except those that are kept.
 #[derive(Debug)]
 pub(crate) struct Client {
-    socket: BufReader<UnixStream>,
+    socket: UnixStream,
     last: i64,
-    /// The beginning of a line whose end has not arrived.
-    line: Vec<u8>,
-}
-
-/// What the hub says to the call that goes on.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    /// Something happened meanwhile.
-    Event(Box<RawValue>),
-    /// The call's result.
-    Result(Box<RawValue>),
-}
-
-#[derive(Serialize)]
-struct Call<'a, T> {
-    id: i64,
-    method: &'a str,
-    params: &'a T,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    id: Option<CallId>,
-    #[serde(default)]
-    event: Option<Box<RawValue>>,
-    #[serde(default)]
-    result: Option<Box<RawValue>>,
-    #[serde(default)]
-    error: Option<Failure>,
+    /// What has arrived, up to the beginning of a line whose end has not.
+    lines: Lines,
 }
 
 impl Client {
@@ -64,23 +39,23 @@ impl Client {
             Failure::new(Code::Busy, format!("the server takes no client: {error}"))
                 .retry_after(std::time::Duration::from_secs(1))
         })?;
-        Ok(Self {
-            socket: BufReader::new(socket),
+        Ok(Self::of(socket))
+    }
+
+    fn of(socket: UnixStream) -> Self {
+        Self {
+            socket,
             last: 0,
-            line: Vec::new(),
-        })
+            lines: Lines::new(LONGEST_ANSWER),
+        }
     }
 
     /// Makes a call, whose events and result follow by [`Client::next`].
     ///
     /// # Errors
     /// The call is too long.
-    pub(crate) async fn begin(
-        &mut self,
-        method: &str,
-        params: &impl Serialize,
-    ) -> Result<(), Failure> {
-        let line = self.call(method, params)?;
+    pub(crate) async fn begin<M: Method>(&mut self, params: &M::Params) -> Result<(), Failure> {
+        let line = self.call(M::NAME, params)?;
         self.send(line).await;
         Ok(())
     }
@@ -93,14 +68,9 @@ impl Client {
         &mut self,
         method: &str,
         params: &impl Serialize,
-    ) -> Result<Vec<u8>, Failure> {
+    ) -> Result<String, Failure> {
         self.last += 1;
-        let call = Call {
-            id: self.last,
-            method,
-            params,
-        };
-        let line = serde_json::to_vec(&call);
+        let line = line_of(self.last, method, params);
         let line = line.map_err(|error| Failure::new(Code::BadParams, error.to_string()))?;
         if line.len() > LONGEST_LINE {
             let message = format!("the call has more than {LONGEST_LINE} bytes as JSON");
@@ -110,10 +80,10 @@ impl Client {
     }
 
     /// Sends a line of the protocol.
-    pub(crate) async fn send(&mut self, mut line: Vec<u8>) {
-        line.push(b'\n');
+    pub(crate) async fn send(&mut self, mut line: String) {
+        line.push('\n');
         // A server that refuses the client says so before it closes the connection.
-        let _ = self.socket.get_mut().write_all(&line).await;
+        let _ = self.socket.write_all(line.as_bytes()).await;
         held::sent(line.len());
     }
 
@@ -122,14 +92,30 @@ impl Client {
     /// # Errors
     /// The server has ended.
     pub(crate) async fn line(&mut self) -> Result<Vec<u8>, Failure> {
-        let left = LONGEST.saturating_sub(self.line.len() as u64);
-        let mut socket = (&mut self.socket).take(left);
-        let read = socket.read_until(b'\n', &mut self.line).await;
-        if read.is_err() || !self.line.ends_with(b"\n") {
+        let ended = || {
             let message = "the server ended before there was an answer";
-            return Err(Failure::new(Code::ShuttingDown, message));
+            Failure::new(Code::ShuttingDown, message)
+        };
+        loop {
+            if let Some(line) = self.lines.next().map_err(|_| ended())? {
+                return Ok(line);
+            }
+            self.socket.readable().await.map_err(|_| ended())?;
+            match self.read() {
+                Ok(0) => return Err(ended()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return Err(ended()),
+            }
         }
-        Ok(std::mem::take(&mut self.line))
+    }
+
+    /// Reads what there is; returns the number of bytes.
+    fn read(&mut self) -> std::io::Result<usize> {
+        let mut piece = [0; PIECE];
+        let count = self.socket.try_read(&mut piece)?;
+        self.lines.push(&piece[..count]);
+        Ok(count)
     }
 
     /// The next event or the end of the call that was begun last. Nothing is lost if this future is
@@ -137,19 +123,11 @@ impl Client {
     ///
     /// # Errors
     /// The call's own error, or the server has ended.
-    pub(crate) async fn next(&mut self) -> Result<Reply, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Said, Failure> {
         loop {
             let line = self.line().await?;
-            let line: Line = record::json::from_slice(&line).map_err(|error| {
-                Failure::new(Code::Failed, format!("not a server's line: {error}"))
-            })?;
-            let is_own = line.id == Some(CallId::Number(self.last));
-            match (line.error, line.result, line.event) {
-                (Some(failure), ..) if is_own || line.id.is_none() => return Err(failure),
-                (_, Some(result), _) if is_own => return Ok(Reply::Result(result)),
-                (.., Some(event)) if is_own => return Ok(Reply::Event(event)),
-                // News of a context that ended.
-                _ => {}
+            if let Some(said) = Said::read(&line, self.last)? {
+                return Ok(said);
             }
         }
     }
@@ -158,13 +136,29 @@ impl Client {
     ///
     /// # Errors
     /// See [`Client::begin`] and [`Client::next`].
-    pub(crate) async fn ask(
+    pub(crate) async fn ask<M: Method>(
         &mut self,
-        method: &str,
-        params: &impl Serialize,
-    ) -> Result<Box<RawValue>, Failure> {
-        self.begin(method, params).await?;
-        self.result().await
+        params: &M::Params,
+    ) -> Result<M::Answer, Failure> {
+        self.ask_as::<M, M::Answer>(params).await
+    }
+
+    /// The same, with the result as another type: with all of it, or less.
+    ///
+    /// # Errors
+    /// See [`Client::ask`].
+    pub(crate) async fn ask_as<M: Method, T: DeserializeOwned>(
+        &mut self,
+        params: &M::Params,
+    ) -> Result<T, Failure> {
+        self.begin::<M>(params).await?;
+        let result = self.result().await?;
+        serde_json::from_str(result.get()).map_err(|error| {
+            Failure::new(
+                Code::Failed,
+                format!("not a result of {}: {error}", M::NAME),
+            )
+        })
     }
 
     /// Waits for the result of the call that was begun last; events are dropped.
@@ -173,25 +167,10 @@ impl Client {
     /// See [`Client::next`].
     pub(crate) async fn result(&mut self) -> Result<Box<RawValue>, Failure> {
         loop {
-            if let Reply::Result(result) = self.next().await? {
+            if let Said::Result(result) = self.next().await? {
                 return Ok(result);
             }
         }
-    }
-
-    /// The same for a result of a known form.
-    ///
-    /// # Errors
-    /// See [`Client::ask`].
-    pub(crate) async fn ask_for<T: DeserializeOwned>(
-        &mut self,
-        method: &str,
-        params: &impl Serialize,
-    ) -> Result<T, Failure> {
-        let result = self.ask(method, params).await?;
-        serde_json::from_str(result.get()).map_err(|error| {
-            Failure::new(Code::Failed, format!("not a result of {method}: {error}"))
-        })
     }
 }
 
@@ -203,13 +182,12 @@ mod tests {
     async fn half_a_line_is_kept() {
         let (socket, mut server) = UnixStream::pair().unwrap();
         let mut client = Client {
-            socket: BufReader::new(socket),
             last: 7,
-            line: Vec::new(),
+            ..Client::of(socket)
         };
         let (first, second) = br#"{"id":7,"result":{"done":true}}"#.split_at(11);
         server.write_all(first).await.unwrap();
-        while client.line.len() < first.len() {
+        while client.lines.len() < first.len() {
             tokio::select! {
                 biased;
                 said = client.next() => panic!("{said:?}"),
@@ -219,6 +197,6 @@ mod tests {
         server.write_all(second).await.unwrap();
         server.write_all(b"\n").await.unwrap();
         let said = client.next().await.unwrap();
-        assert!(matches!(said, Reply::Result(result) if result.get() == r#"{"done":true}"#));
+        assert!(matches!(said, Said::Result(result) if result.get() == r#"{"done":true}"#));
     }
 }

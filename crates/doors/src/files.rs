@@ -7,11 +7,8 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::stream::unfold;
-use record::bytes::RawText;
-use record::json::Object;
-use record::object;
-use serde::{Deserialize, Serialize};
-use serve::protocol::{Code, Failure};
+use serde::Serialize;
+use wire::{Code, Failure, FilePart, FileRead, method};
 
 use crate::answer::{self, Answer};
 use crate::client::Client;
@@ -38,37 +35,20 @@ pub(crate) fn check_count(field: &str, count: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The result of `file.read`.
-#[derive(Debug, Deserialize)]
-struct Read {
-    content: Part,
-}
-
-/// A part of a file.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Part {
-    pub(crate) content: RawText,
-    offset: u64,
-    /// The size of the whole file.
-    size: u64,
-}
-
-impl Part {
-    /// Where the next part begins, if the file has one.
-    pub(crate) fn next(&self) -> Option<u64> {
-        let count = self.content.as_bytes().len() as u64;
-        let end = self.offset.saturating_add(count);
-        (count > 0 && end < self.size).then_some(end)
-    }
+/// Where the part after this one begins, if the file has one.
+fn after(part: &FilePart) -> Option<u64> {
+    let count = part.content.as_bytes().len() as u64;
+    let end = part.offset.saturating_add(count);
+    (count > 0 && end < part.size).then_some(end)
 }
 
 /// A part of a file.
 ///
 /// # Errors
 /// See [`Client::ask`].
-pub(crate) async fn part(client: &mut Client, params: &impl Serialize) -> Result<Part, Failure> {
-    let Read { content } = client.ask_for("file.read", params).await?;
-    Ok(content)
+async fn part(client: &mut Client, params: &FileRead) -> Result<FilePart, Failure> {
+    let read = client.ask::<method::FileRead>(params).await?;
+    Ok(read.content)
 }
 
 /// All of a file of at most `most` bytes, if it exists.
@@ -83,7 +63,10 @@ pub(crate) async fn whole(
 ) -> Result<Option<Vec<u8>>, Failure> {
     let mut content = Vec::new();
     loop {
-        let params = object! {"context": context, "path": path, "offset": content.len()};
+        let params = FileRead {
+            offset: content.len() as u64,
+            ..FileRead::new(context, path)
+        };
         let part = match part(client, &params).await {
             Err(failure) if failure.code == Code::NotFound => return Ok(None),
             part => part?,
@@ -93,19 +76,16 @@ pub(crate) async fn whole(
             let message = format!("{path}: the file has more than {most} bytes");
             return Err(Failure::new(Code::TooLong, message));
         }
-        if part.next().is_none() {
+        if after(&part).is_none() {
             return Ok(Some(content));
         }
     }
 }
 
 /// A file, part by part. A file that is changed meanwhile may have parts of both.
-pub(crate) async fn answer(
-    mut client: Client,
-    mut params: Object<'static>,
-) -> Result<Answer, Failure> {
+pub(crate) async fn answer(mut client: Client, mut params: FileRead) -> Result<Answer, Failure> {
     let first = part(&mut client, &params).await?;
-    let Some(offset) = first.next() else {
+    let Some(offset) = after(&first) else {
         let content = first.content.as_bytes().to_vec();
         return Ok(answer::of(
             StatusCode::OK,
@@ -113,7 +93,7 @@ pub(crate) async fn answer(
             content,
         ));
     };
-    params.set("offset", &offset);
+    params.offset = offset;
     let first = Bytes::copy_from_slice(first.content.as_bytes());
     let rest = unfold(Some((client, params)), |state| async {
         let (mut client, mut params) = state?;
@@ -125,8 +105,8 @@ pub(crate) async fn answer(
                 return Some((Err(error), None));
             }
         };
-        let next = part.next().map(|offset| {
-            params.set("offset", &offset);
+        let next = after(&part).map(|offset| {
+            params.offset = offset;
             (client, params)
         });
         Some((Ok(Bytes::copy_from_slice(part.content.as_bytes())), next))

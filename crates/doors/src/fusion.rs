@@ -13,19 +13,20 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use record::json::{Form, List, Object, Pairs};
+use record::json::{Form, List, Pairs};
 use record::{Outcome, Record, object};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
-use serve::Party;
-use serve::protocol::{Code, Created, Failure, State as ContextState};
+use wire::{
+    Code, ContextCreate, Failure, Party, Request, RequestFile, State as ContextState, method,
+};
 
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::client::Client;
 use crate::files;
 use crate::front::Guarded;
-use crate::runs::{self, JupyterError, Most, Ran};
+use crate::runs::{self, ContextRun, JupyterError, Most};
 
 /// Bytes of all files that an answer may have.
 const MOST_FETCHED: usize = 64 << 20;
@@ -138,23 +139,27 @@ impl CommandResult {
 
 /// A request of the protocol, without code. `memory` is in megabytes; none limits it if it is not
 /// positive.
-fn request(
-    language: &str,
-    given: &Files,
+fn request<'a>(
+    language: &'a str,
+    given: &'a Files,
     wall: Option<Duration>,
     memory: i64,
     most: &Most,
-) -> Object<'static> {
+) -> Request<'a> {
     let given = given.iter().filter_map(|(path, content)| {
-        let content = content.as_ref()?;
-        Some(object! {"path": path, "base64": content})
+        Some(RequestFile {
+            path,
+            base64: Some(content.as_deref()?.into()),
+            ..RequestFile::default()
+        })
     });
     let memory = u64::try_from(memory).ok().filter(|mb| *mb > 0);
     let memory = memory.map(|mb| mb.saturating_mul(1 << 20));
-    object! {
-        "language": language,
-        "files": given.collect::<Vec<_>>(),
-        "limits": most.limits(wall, memory),
+    Request {
+        language: Some(language),
+        files: given.collect(),
+        limits: most.limits(wall, memory),
+        ..Request::default()
     }
 }
 
@@ -199,11 +204,11 @@ async fn execute(client: &mut Client, asked: &RunCode, most: &Most) -> Result<An
     let wall = runs::seconds(asked.run_timeout);
     let stdin = asked.stdin.as_deref().filter(|stdin| !stdin.is_empty());
     if asked.fetch_files.is_empty() {
-        let mut request = request(language, &asked.files, wall, asked.memory_limit, most);
-        request.set("code", &asked.code);
-        if let Some(stdin) = stdin {
-            request.set("stdin", stdin);
-        }
+        let request = Request {
+            code: Some(&asked.code),
+            stdin,
+            ..request(language, &asked.files, wall, asked.memory_limit, most)
+        };
         let record = runs::run(client, &request).await?;
         return Ok(ran(&record, &BTreeMap::new()));
     }
@@ -214,18 +219,18 @@ async fn execute(client: &mut Client, asked: &RunCode, most: &Most) -> Result<An
     // Files are there as long as their context is.
     let request = request(language, &asked.files, None, asked.memory_limit, most);
     let context = create(client, &request).await?;
-    let mut params = object! {"context": context, "code": asked.code};
-    if let Some(wall) = most.wall(wall) {
-        params.set("wall", &wall);
-    }
-    let Ran { record, .. } = client.ask_for("context.run", &params).await?;
+    let params = ContextRun {
+        wall: most.wall(wall),
+        ..ContextRun::new(&context, asked.code.as_str())
+    };
+    let executed = runs::execute(client, &params).await?;
     let fetched = fetched(client, &context, &asked.fetch_files).await?;
-    Ok(ran(&record, &fetched))
+    Ok(ran(&executed.record, &fetched))
 }
 
-async fn create(client: &mut Client, request: &Object<'_>) -> Result<String, Failure> {
-    let params = object! {"request": request};
-    let created: Created = client.ask_for("context.create", &params).await?;
+async fn create(client: &mut Client, request: &Request<'_>) -> Result<String, Failure> {
+    let params = ContextCreate::new(request.raw());
+    let created = client.ask::<method::ContextCreate>(&params).await?;
     Ok(created.context)
 }
 
@@ -303,16 +308,16 @@ async fn notebook(client: &mut Client, asked: &RunJupyter, most: &Most) -> Resul
             why = Some(Outcome::Timeout);
             break;
         }
-        let mut params = object! {"context": context, "code": code};
-        if let Some(wall) = most.wall(wall) {
-            params.set("wall", &wall);
-        }
-        let ran: Ran = client.ask_for("context.run", &params).await?;
+        let params = ContextRun {
+            wall: most.wall(wall),
+            ..ContextRun::new(&context, code.as_str())
+        };
+        let ran = runs::execute(client, &params).await?;
         if runs::is_fault(ran.record.outcome) {
             return Err(Failure::new(Code::Failed, runs::fault(&ran.record)));
         }
         cells.add(&Cell::of(&ran.record))?;
-        if ran.record.outcome == Outcome::Timeout || ran.state == Some(ContextState::Lost) {
+        if ran.record.outcome == Outcome::Timeout || ran.state == ContextState::Lost {
             why = Some(ran.record.outcome);
             break;
         }

@@ -32,7 +32,7 @@ mod fusion;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod librechat;
-mod mcp;
+pub mod mcp;
 mod nemo;
 mod page;
 mod random;

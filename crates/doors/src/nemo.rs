@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -16,22 +16,24 @@ use axum::{Extension, Router};
 use record::json::Object;
 use record::{Outcome, Record, object};
 use serde::{Deserialize, Serialize};
-use serve::Party;
-use serve::protocol::{Code, ContextList, Created, Deleted, Failure, State as ContextState};
 use sha2::{Digest as _, Sha256};
+use wire::{
+    Code, ContextCreate, ContextListing, ContextName, Failure, Party, Request,
+    State as ContextState, method,
+};
 
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::client::Client;
 use crate::front::Guarded;
-use crate::runs::{self, Most, Ran};
+use crate::runs::{self, ContextRun, Most};
 
 /// What labels of sessions begin with; the client's own name follows.
 const LABEL: &str = "session ";
 /// Longer names of sessions are refused: a label has 128 bytes.
 const LONGEST_NAME: usize = 100;
 /// The time that interrupted code gets.
-const GRACE: &str = "2s";
+const GRACE: Duration = Duration::from_secs(2);
 /// Without it, another client could compute the name of a session's context, and take that name
 /// first.
 static SECRET: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
@@ -170,22 +172,19 @@ async fn in_session(
     most: &Most,
 ) -> Result<Executed, Failure> {
     let mut is_new = false;
-    let mut params = object! {
-        "context": session.context,
-        "code": asked.generated_code,
-        "grace": GRACE,
+    let params = ContextRun {
+        grace: Some(runs::span(GRACE)),
+        wall: most.wall(runs::seconds(asked.timeout)),
+        ..ContextRun::new(&session.context, asked.generated_code.as_str())
     };
-    if let Some(wall) = most.wall(runs::seconds(asked.timeout)) {
-        params.set("wall", &wall);
-    }
-    let ran: Ran = match client.ask_for("context.run", &params).await {
+    let ran = match runs::execute(client, &params).await {
         Err(failure) if failure.code == Code::NotFound => {
             is_new = create(client, session).await?;
-            client.ask_for("context.run", &params).await?
+            runs::execute(client, &params).await?
         }
         ran => ran?,
     };
-    let Ran { state, record } = ran;
+    let (state, record) = (ran.state, ran.record);
     let (status, mut stdout, stderr) = match record.outcome {
         Outcome::Ok => ("completed", runs::stdout(&record), stream(&record)),
         Outcome::Timeout => ("timeout", runs::stdout(&record), late(&record, asked)),
@@ -203,21 +202,24 @@ async fn in_session(
         runs::add_line(&mut stdout, &error.text());
     }
     Ok(Executed {
-        is_new_session: Some(is_new || state == Some(ContextState::Lost)),
+        is_new_session: Some(is_new || state == ContextState::Lost),
         ..Executed::new(status, stdout, stderr)
     })
 }
 
 /// Creates the context of a session; says whether another request has not done so meanwhile.
 async fn create(client: &mut Client, session: &Session) -> Result<bool, Failure> {
-    let params = object! {
-        "request": object! {"language": "python"},
-        "context": session.context,
-        "label": format!("{LABEL}{}", session.name),
-        "keep": true,
+    let request = Request {
+        language: Some("python"),
+        ..Request::default()
     };
-    let created: Result<Created, Failure> = client.ask_for("context.create", &params).await;
-    match created {
+    let params = ContextCreate {
+        context: Some(session.context.clone()),
+        label: Some(format!("{LABEL}{}", session.name)),
+        keep: true,
+        ..ContextCreate::new(request.raw())
+    };
+    match client.ask::<method::ContextCreate>(&params).await {
         Err(failure) if failure.code == Code::BadParams => Ok(false),
         created => created.map(|_| true),
     }
@@ -230,14 +232,13 @@ async fn once(
     asked: &Execution,
     most: &Most,
 ) -> Result<Executed, Failure> {
-    let mut request = object! {
-        "language": language,
-        "code": asked.generated_code,
-        "limits": most.limits(runs::seconds(asked.timeout), None),
+    let request = Request {
+        language: Some(language),
+        code: Some(&asked.generated_code),
+        stdin: asked.std_input.as_deref().filter(|stdin| !stdin.is_empty()),
+        limits: most.limits(runs::seconds(asked.timeout), None),
+        ..Request::default()
     };
-    if let Some(stdin) = asked.std_input.as_deref().filter(|stdin| !stdin.is_empty()) {
-        request.set("stdin", stdin);
-    }
     let record = runs::run(client, &request).await?;
     let (status, stdout, stderr) = match record.outcome {
         Outcome::Timeout => ("timeout", String::new(), late(&Record::default(), asked)),
@@ -278,8 +279,8 @@ fn cut(text: &mut String, most: usize) {
 async fn list(State(guarded): State<Guarded>, Extension(party): Extension<Party>) -> Answer {
     let listed = async {
         let mut client = guarded.client(party)?;
-        let listed: ContextList = client.ask_for("context.list", &object! {}).await?;
-        Ok(listed)
+        let all = ContextListing::default();
+        client.ask::<method::ContextList>(&all).await
     };
     let listed = match listed.await {
         Ok(listed) => listed,
@@ -314,8 +315,8 @@ async fn end(
     let ended = async {
         let session = Session::of(party, &name)?;
         let mut client = guarded.client(party)?;
-        let params = object! {"context": session.context};
-        client.ask_for::<Deleted>("context.delete", &params).await
+        let params = ContextName::new(session.context);
+        client.ask::<method::ContextDelete>(&params).await
     };
     match ended.await {
         Ok(_) => {

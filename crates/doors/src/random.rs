@@ -1,6 +1,6 @@
 //! Random bytes (getrandom(2)).
 
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure};
 
 /// This number of random bytes.
 ///

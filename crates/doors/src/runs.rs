@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use record::json::Object;
-use record::{CodeError, Outcome, Record, object};
-use serde::{Deserialize, Serialize};
-use serve::protocol::Failure;
+use record::quantity::Bound;
+use record::{CodeError, Outcome, Record};
+use serde::Serialize;
+use wire::{Executed, Failure, Method, Ran, Request, RequestLimits, Run, Span, method};
 
 use crate::client::Client;
 
@@ -21,25 +21,25 @@ pub struct Most {
 
 impl Most {
     /// Limits of a request, from seconds and bytes that a client named.
-    pub(crate) fn limits(&self, wall: Option<Duration>, memory: Option<u64>) -> Object<'static> {
-        let mut limits = Object::default();
-        if let Some(wall) = self.wall(wall) {
-            limits.set("wall", &wall);
+    pub(crate) fn limits(&self, wall: Option<Duration>, memory: Option<u64>) -> RequestLimits {
+        RequestLimits {
+            wall: self.wall(wall),
+            // Without a limit of its own, a request can be served by a cell that waits.
+            memory: memory.filter(|memory| self.memory.is_none_or(|most| *memory < most)),
         }
-        // Without a limit of its own, a request can be served by a cell that waits.
-        if let Some(memory) = memory
-            && self.memory.is_none_or(|most| memory < most)
-        {
-            limits.set("memory", &memory.to_string());
-        }
-        limits
     }
 
     /// A wall time as the protocol has it.
-    pub(crate) fn wall(&self, asked: Option<Duration>) -> Option<String> {
+    pub(crate) fn wall(&self, asked: Option<Duration>) -> Option<Span> {
         let asked = asked.filter(|asked| self.wall.is_none_or(|most| *asked < most))?;
-        Some(format!("{}ms", asked.as_millis().max(1)))
+        Some(span(asked))
     }
+}
+
+/// A time as the protocol has it, in whole milliseconds and not zero.
+pub(crate) fn span(time: Duration) -> Span {
+    let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Bound(Some(Duration::from_millis(ms.max(1))))
 }
 
 /// A positive number of seconds.
@@ -49,24 +49,32 @@ pub(crate) fn seconds(number: f64) -> Option<Duration> {
         .flatten()
 }
 
-/// The result of `run` and of `context.run`, as far as doors need it.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Ran {
-    /// What became of the state of a context.
-    #[serde(default)]
-    pub(crate) state: Option<serve::protocol::State>,
-    pub(crate) record: Record,
-}
-
 /// Runs code in a cell of its own.
 ///
 /// # Errors
 /// See [`Client::ask`].
-pub(crate) async fn run(client: &mut Client, request: &Object<'_>) -> Result<Record, Failure> {
-    let params = object! {"request": request};
-    let ran: Ran = client.ask_for("run", &params).await?;
+pub(crate) async fn run(client: &mut Client, request: &Request<'_>) -> Result<Record, Failure> {
+    let params = Run {
+        request: request.raw(),
+        events: false,
+    };
+    let ran: Ran<Record> = client.ask_as::<method::Run, _>(&params).await?;
     Ok(ran.record)
 }
+
+/// Executes code in a context.
+///
+/// # Errors
+/// See [`Client::ask`].
+pub(crate) async fn execute(
+    client: &mut Client,
+    params: &ContextRun,
+) -> Result<Executed<Record>, Failure> {
+    client.ask_as::<method::ContextRun, _>(params).await
+}
+
+/// The parameters of `context.run`.
+pub(crate) type ContextRun = <method::ContextRun as Method>::Params;
 
 /// What a program wrote to its standard output.
 pub(crate) fn stdout(record: &Record) -> String {

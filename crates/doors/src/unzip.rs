@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use axum::body::Bytes;
 use flate2::write::GzDecoder;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure};
 
 /// The compressed bytes that are inflated at once. Inflating yields at most about a thousand times
 /// as many.

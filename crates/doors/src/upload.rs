@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt as _;
-use record::json::Object;
-use record::object;
-use serde_json::value::{RawValue, to_raw_value};
-use serve::protocol::{Code, Failure};
+use record::bytes::RawText;
+use record::unread::Unread;
+use serde_json::value::RawValue;
+use wire::{Code, Failure, FileMove, FileRemove, FileWrite, method};
 
 use crate::body::{self, PATIENCE};
 use crate::client::Client;
@@ -157,7 +157,7 @@ impl<C: Chunks> Parts<C> {
     ///
     /// # Errors
     /// See [`Chunks::next`].
-    pub(crate) async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Unread<RawText>>, Failure> {
         let mut part = Vec::new();
         while !self.is_over && part.len() < PART {
             match self.chunks.next().await? {
@@ -167,44 +167,62 @@ impl<C: Chunks> Parts<C> {
         }
         let is_part = !part.is_empty() || !self.is_begun;
         self.is_begun = true;
-        Ok(is_part.then(|| to_raw_value(&files::content(&part)).unwrap_or_default()))
+        Ok(is_part.then(|| Unread::of(&files::content(&part))))
     }
 }
 
-/// Writes a file of several parts to this path. `params` are those of `file.write` for the first
-/// part, without the path. Until the
-/// file is complete, it has a temporary name beside its own, so that other requests never find a
-/// part of it; after a failure it is removed. Returns the result of the last `file.write`.
+/// Writes a file of several parts, of which `first` is the first one. Until the file is complete, it
+/// has a temporary name beside its own, so that other requests never find a part of it; after a
+/// failure it is removed. Returns the result of the last `file.write`.
 ///
 /// # Errors
 /// The client has gone, or a call fails.
 pub(crate) async fn write_parts<C: Chunks>(
     client: &mut Client,
-    to: &Path,
-    mut params: Object<'static>,
+    first: FileWrite<Unread<RawText>>,
     mut parts: Parts<C>,
 ) -> Result<Box<RawValue>, Failure> {
-    let pending = pending(to)?;
-    let of_context = object! {"context": params.get("context"), "path": pending};
-    params.set("path", &pending);
+    let context = first.context.clone();
+    let to = first.path;
+    let pending = pending(&to)?;
+    let mut part = FileWrite {
+        path: pending.clone(),
+        ..first
+    };
     let written = async {
-        let mut written = client.ask("file.write", &params).await?;
-        params.remove("executable");
-        params.set("append", &true);
+        let mut written = write(client, &part).await?;
+        part.executable = false;
+        part.append = true;
         while let Some(content) = parts.next().await? {
-            params.set("content", &content);
-            written = client.ask("file.write", &params).await?;
+            part.content = content;
+            written = write(client, &part).await?;
         }
-        let rename = object! {"context": params.get("context"), "from": pending, "to": to};
-        client.ask("file.move", &rename).await?;
+        let rename = FileMove {
+            context: context.clone(),
+            from: pending.clone(),
+            to,
+        };
+        client.ask::<method::FileMove>(&rename).await?;
         Ok(written)
     };
     let written = written.await;
     if written.is_err() {
         // The caller gets the first error.
-        let _ = client.ask("file.remove", &of_context).await;
+        let remove = FileRemove::new(context, pending);
+        let _ = client.ask::<method::FileRemove>(&remove).await;
     }
     written
+}
+
+/// Makes the call; its result stays text.
+///
+/// # Errors
+/// See [`Client::ask`].
+pub(crate) async fn write(
+    client: &mut Client,
+    params: &FileWrite<Unread<RawText>>,
+) -> Result<Box<RawValue>, Failure> {
+    client.ask_as::<method::FileWrite, _>(params).await
 }
 
 /// A temporary name beside that of a file.
@@ -237,7 +255,8 @@ mod tests {
     use axum::extract::Request;
     use flate2::Compression;
     use flate2::write::GzEncoder;
-    use serve::{Budget, ONE_CALL, Party};
+    use record::json::text_of;
+    use wire::{Budget, ONE_CALL, Party};
 
     use super::*;
 
@@ -255,7 +274,7 @@ mod tests {
         let mut parts = Parts::of(Blocks::of(Body::from("x".repeat(bytes))));
         let mut lengths = Vec::new();
         while let Some(part) = parts.next().await.unwrap() {
-            lengths.push(part.get().len() - "\"\"".len());
+            lengths.push(text_of(&part).len() - "\"\"".len());
         }
         lengths
     }

@@ -12,6 +12,8 @@
 )]
 
 pub mod bytes;
+pub mod context;
+pub mod counted;
 mod document;
 pub mod error;
 pub mod event;
@@ -20,12 +22,16 @@ pub mod json;
 pub mod network;
 pub mod order;
 pub mod picture;
+pub mod quantity;
 pub mod schema;
 pub mod stream;
 pub mod terminal;
+pub mod units;
+pub mod unread;
 mod variables;
 pub mod words;
 
+pub use context::{State, TerminalSize};
 pub use document::*;
 pub use network::{
     BrokerRecord, Connection, NetworkRecord, NetworkTotals, RefusedHost, SecretHeaderUse,

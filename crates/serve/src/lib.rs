@@ -1,7 +1,7 @@
 //! Protocols in front of cells.
 //!
 //! A server's front end is one process, whose one thread that decides waits for nothing. It speaks with clients
-//! ([`protocol`]) and with the supervisors of its cells ([`supervisor`]), and launches
+//! ([`wire`]) and with the supervisors of its cells ([`supervisor`]), and launches
 //! nothing itself:
 //!
 //! ```text
@@ -22,28 +22,21 @@
     )
 )]
 
-mod budget;
-pub mod client;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod hub;
-pub mod mcp;
 pub mod net;
-pub mod protocol;
 mod settings;
-mod shares;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 mod store;
 
-pub use budget::{Budget, ONE_CALL, Share};
-pub use hub::{Action, ClientId, Hub, LinkId, Metrics, Party};
+pub use hub::{Action, ClientId, Hub, LinkId, Metrics};
 pub use settings::{Settings, Warm};
-pub use shares::Shares;
 pub use store::Store;
 
 /// The canonical name of a language, also for an alias; `None` for an unknown language.
-pub fn language(name: &str) -> Option<&'static str> {
+fn language(name: &str) -> Option<&'static str> {
     languages::find(name).map(|driver| driver.name)
 }

@@ -28,7 +28,7 @@ pub struct Settings {
     pub max_clients: usize,
     /// The most parties whose clients can connect: each has a share of these.
     pub parties: usize,
-    /// The most bytes of all parties that wait: see [`crate::Budget`].
+    /// The most bytes of all parties that wait: see [`wire::Budget`].
     pub max_waiting: u64,
     /// The most of one party.
     pub max_waiting_each: u64,

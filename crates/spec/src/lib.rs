@@ -22,11 +22,12 @@ pub use limits::{Limits, PartialLimits, TmpfsLimit};
 pub use load::{load, load_for, read_descriptors};
 pub use partial::Partial;
 pub use places::{Place, Placed};
+pub use record::quantity;
+pub use record::units::{self, Bytes};
+pub use record::unread::{self, Unread};
 pub use request::{RemoteFile, RemoteRequest, Trust, UnreadRequest};
 pub use resolve::{Ask, Mode};
 pub use secret::{SecretHeader, SecretSource};
-pub use units::Bytes;
-pub use unread::Unread;
 pub use user_limits::UserLimits;
 
 use record::bytes::RawText;
@@ -44,13 +45,10 @@ pub mod partial;
 pub mod places;
 pub mod ports;
 pub mod profiles;
-pub mod quantity;
 pub mod read;
 mod request;
 pub mod resolve;
 mod secret;
-pub mod units;
-pub mod unread;
 mod user_limits;
 mod validate;
 

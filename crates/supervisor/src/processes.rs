@@ -9,22 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::orders::{OrderName, Report};
 use engine::run::Chunks;
+pub use record::TerminalSize;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use supervise::{self, ProcessNews, ProcessStream};
 
 /// Why the processes of a cell have ended with it.
 const CELL_ENDED: &str = "the cell has ended";
-
-/// The size of a terminal, in characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TerminalSize {
-    /// Lines.
-    pub rows: u16,
-    /// Characters of a line.
-    pub columns: u16,
-}
 
 /// An order about a process. It does not wait for an execution.
 #[derive(Debug, Serialize, Deserialize)]
@@ -89,12 +80,6 @@ pub struct ProcessStart {
     /// Its wall time in milliseconds.
     #[serde(default)]
     pub wall_ms: Option<u64>,
-}
-
-impl TerminalSize {
-    const fn pair(self) -> [u16; 2] {
-        [self.rows, self.columns]
-    }
 }
 
 impl ProcessOrder {

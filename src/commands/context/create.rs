@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use super::place::Place;
 use crate::cli::{Create, OF_CREATE};
 use record::error::{Result, SetupError, Step};
-use serde_json::json;
-use serve::client::Client;
-use serve::protocol::{ContextCreate, Created};
+use wire::client::Client;
+use wire::{ContextCreate, Created, Request, Shutdown, method};
 
 /// How long a server may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,22 +31,23 @@ pub(super) fn create(place: &Place, create: &Create, words: &[OsString]) -> Resu
     let socket = place.socket(&id);
     let mut server = start(&socket, words)?;
     let mut client = connect(&socket, &mut server)?;
-    let raw = serde_json::value::to_raw_value(&json!({"language": create.own.lang}));
+    let request = Request {
+        language: Some(&create.own.lang),
+        ..Request::default()
+    };
     let params = ContextCreate {
-        request: raw.map_err(|error| SetupError::new(Step::Spec, error.to_string()))?,
         context: Some(id),
         label: create.own.label.clone(),
-        idle: None,
         keep: true,
         suspend_after: create.own.suspend_after,
         branches: create.own.branches,
         replay: create.own.replay,
-        cell_of: None,
+        ..ContextCreate::new(request.raw())
     };
-    let created = client.ask("context.create", &params);
+    let created = client.ask::<method::ContextCreate>(&params);
     if created.is_err() {
         // It would end by itself, but a moment later.
-        let _ = client.call("shutdown", &json!({}));
+        let _ = client.ask::<method::Shutdown>(&Shutdown::default());
     }
     created
 }

@@ -14,13 +14,13 @@ use nix::sys::signal::{SigSet, Signal};
 use record::bytes::{RawText, decode_base64};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
-use serve::client::Client;
-use serve::protocol::{
-    Done, ProcessEvent, ProcessInput, ProcessName, ProcessResize, ProcessSignal, ProcessStart,
-    ProcessStarted, TerminalSize,
-};
 use sys::process::standard_streams;
 use sys::terminal::{Settings, Size};
+use wire::client::Client;
+use wire::{
+    ProcessEvent, ProcessInput, ProcessName, ProcessResize, ProcessSignal, ProcessStart,
+    ProcessStarted, TerminalSize, method,
+};
 
 use super::Place;
 use crate::cli::ExecIn;
@@ -48,7 +48,7 @@ pub(super) fn exec(
     let (feeding, passing) = (place.connect(&wanted.id)?, place.connect(&wanted.id)?);
     let ProcessStarted {
         context, process, ..
-    } = client.ask("process.start", &start)?;
+    } = client.ask::<method::ProcessStart>(&start)?;
     let name = move || ProcessName {
         context: context.clone(),
         process,
@@ -152,13 +152,13 @@ fn feed(mut client: Client, to: &ProcessName, is_terminal: bool) {
             process: to.process,
             data: data.into(),
         };
-        if client.ask::<Done>("process.input", &input).is_err() {
+        if client.ask::<method::ProcessInput>(&input).is_err() {
             return;
         }
     }
     // If the terminal is gone, there is a SIGHUP.
     if !is_terminal {
-        let _ = client.ask::<Done>("process.close_input", to);
+        let _ = client.ask::<method::ProcessCloseInput>(to);
     }
 }
 
@@ -171,18 +171,18 @@ fn pass_signals(mut client: Client, to: &ProcessName, signals: &SigSet, is_termi
     };
     // The size may have changed since the command's terminal was made.
     if is_terminal {
-        let _ = client.ask::<Done>("process.resize", &resize());
+        let _ = client.ask::<method::ProcessResize>(&resize());
     }
     while let Ok(signal) = signals.wait() {
         let _ = match signal {
-            Signal::SIGWINCH => client.ask::<Done>("process.resize", &resize()),
+            Signal::SIGWINCH => client.ask::<method::ProcessResize>(&resize()),
             signal => {
                 let signal = ProcessSignal {
                     context: to.context.clone(),
                     process: to.process,
                     signal: signal.as_str().to_owned(),
                 };
-                client.ask::<Done>("process.signal", &signal)
+                client.ask::<method::ProcessSignal>(&signal)
             }
         };
     }

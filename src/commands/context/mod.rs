@@ -17,10 +17,12 @@ use record::Record;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
+use record::unread::Unread;
+use serde::Serialize;
 use serde_json::{Value, json};
-use serve::protocol::{
-    Checkpointed, ContextFork, ContextInfo, ContextInterrupt, ContextList, ContextName,
-    ContextRewind, ContextRun, Executed, Forked, Resumed, Rewound, State,
+use wire::{
+    ContextFork, ContextInfo, ContextInterrupt, ContextListing, ContextName, ContextRewind,
+    ContextRun, Method, State, method,
 };
 
 /// Longer code is refused: a line of the protocol has less than 17M.
@@ -60,25 +62,26 @@ pub(super) fn run(
                 execution: None,
                 grace: *grace,
             };
-            let answer: Value = place.connect(&of.id)?.ask("context.interrupt", &params)?;
-            let words = match answer["interrupted"].as_bool() {
-                Some(true) => "interrupted",
-                _ => "it executes nothing",
+            let done = place
+                .connect(&of.id)?
+                .ask::<method::ContextInterrupt>(&params)?;
+            let words = match done.interrupted {
+                true => "interrupted",
+                false => "it executes nothing",
             };
-            show(of, &answer, words)
+            show(of, &json!(done), words)
         }
-        ContextAction::Restart(of) => ask(&place, of, "context.restart", "restarted"),
+        ContextAction::Restart(of) => ask::<method::ContextRestart>(&place, of, "restarted"),
         ContextAction::Delete(of) => {
-            let status = ask(&place, of, "context.delete", "deleted")?;
+            let status = ask::<method::ContextDelete>(&place, of, "deleted")?;
             place.forget(&of.id);
             Ok(status)
         }
-        ContextAction::Suspend(of) => ask(&place, of, "context.suspend", "suspended"),
+        ContextAction::Suspend(of) => ask::<method::ContextSuspend>(&place, of, "suspended"),
         ContextAction::Fork { of, n } => fork(&place, of, *n),
         ContextAction::Checkpoint(of) => {
-            let made: Checkpointed = place
-                .connect(&of.id)?
-                .ask("context.checkpoint", &name(of))?;
+            let mut client = place.connect(&of.id)?;
+            let made = client.ask::<method::ContextCheckpoint>(&name(of))?;
             match of.json {
                 true => print_json(&made)?,
                 false => print(format!("{}\n", made.checkpoint).as_bytes())?,
@@ -90,7 +93,7 @@ pub(super) fn run(
                 context: of.id.clone(),
                 checkpoint: *checkpoint,
             };
-            let back: Rewound = place.connect(&of.id)?.ask("context.rewind", &params)?;
+            let back = (place.connect(&of.id)?).ask::<method::ContextRewind>(&params)?;
             let words = match (back.state, &back.why) {
                 (State::Lost, Some(why)) => format!("is lost: {why}"),
                 _ => format!("has the state of checkpoint {}", back.checkpoint),
@@ -98,7 +101,7 @@ pub(super) fn run(
             show(of, &json!(back), &words)
         }
         ContextAction::Resume(of) => {
-            let resumed: Resumed = place.connect(&of.id)?.ask("context.resume", &name(of))?;
+            let resumed = (place.connect(&of.id)?).ask::<method::ContextResume>(&name(of))?;
             let words = match (resumed.state, &resumed.why) {
                 (State::Lost, Some(why)) => format!("is lost: {why}"),
                 (State::Restored, Some(why)) => why.clone(),
@@ -107,7 +110,8 @@ pub(super) fn run(
             show(of, &json!(resumed), &words)
         }
         ContextAction::Describe(of) => {
-            let answer: Value = place.connect(&of.id)?.ask("context.describe", &name(of))?;
+            let mut client = place.connect(&of.id)?;
+            let answer: Value = client.ask_as::<method::ContextDescribe, _>(&name(of))?;
             print_json(&answer)?;
             Ok(0)
         }
@@ -116,14 +120,15 @@ pub(super) fn run(
 }
 
 fn name(of: &Of) -> ContextName {
-    ContextName {
-        context: of.id.clone(),
-    }
+    ContextName::new(&of.id)
 }
 
-fn ask(place: &Place, of: &Of, method: &str, words: &str) -> Result<u8> {
-    let answer: Value = place.connect(&of.id)?.ask(method, &name(of))?;
-    show(of, &answer, words)
+fn ask<M>(place: &Place, of: &Of, words: &str) -> Result<u8>
+where
+    M: Method<Params = ContextName, Answer: Serialize>,
+{
+    let answer = place.connect(&of.id)?.ask::<M>(&name(of))?;
+    show(of, &json!(answer), words)
 }
 
 fn show(of: &Of, answer: &Value, words: &str) -> Result<u8> {
@@ -140,7 +145,7 @@ fn fork(place: &Place, of: &Of, n: usize) -> Result<u8> {
         context: of.id.clone(),
         n,
     };
-    let forked: Forked = place.connect(&of.id)?.ask("context.fork", &params)?;
+    let forked = (place.connect(&of.id)?).ask::<method::ContextFork>(&params)?;
     let mut status = 0;
     for id in forked
         .branches
@@ -179,15 +184,13 @@ fn execute(place: &Place, wanted: &RunIn) -> Result<u8> {
         None => read_code(words.next())?,
     };
     let params = ContextRun {
-        context: wanted.id.clone(),
-        code,
         name,
         args: words.map(|word| word.clone().into()).collect(),
         wall: wanted.wall,
         grace: wanted.grace,
-        events: false,
+        ..ContextRun::new(&wanted.id, Unread::of(&code))
     };
-    let executed: Executed = place.connect(&wanted.id)?.ask("context.run", &params)?;
+    let executed = (place.connect(&wanted.id)?).ask::<method::ContextRun>(&params)?;
     let record: Record = serde_json::from_str(executed.record.get()).map_err(|error| {
         SetupError::new(Step::Outputs, format!("the record cannot be read: {error}"))
     })?;
@@ -247,7 +250,7 @@ fn list(place: &Place, json: bool) -> Result<u8> {
         // One that ends just now is not there.
         let listed = place
             .connect(&id)
-            .and_then(|mut client| client.ask::<ContextList>("context.list", &json!({})));
+            .and_then(|mut client| client.ask::<method::ContextList>(&ContextListing::default()));
         let contexts = listed.into_iter().flat_map(|list| list.contexts);
         all.extend(contexts.map(|info| (info.context.clone(), info)));
     }

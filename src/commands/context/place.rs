@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 use record::error::{Result, SetupError, Step};
-use serve::client::Client;
+use wire::client::Client;
 
 /// The directory of the sockets of this user's contexts.
 #[derive(Debug)]

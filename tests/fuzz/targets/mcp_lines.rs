@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| serve::fuzz::mcp_lines(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| doors::fuzz::mcp_lines(bytes));

@@ -14,12 +14,11 @@ use axum::http::header::HOST;
 use axum::middleware::Next;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
-use serve::Party;
-use serve::protocol::Code;
+use wire::{Code, Party};
 
 use super::links::{InvalidLink, Link};
 use super::sandboxes::{Creation, DEBUG_SANDBOX, Sandbox, is_id};
-use super::{Port, code, control, envd, wire};
+use super::{Port, answers, code, control, envd};
 use crate::answer::Answer;
 use crate::front::{Guarded, count, held, is_same};
 
@@ -38,7 +37,7 @@ impl Ports {
     pub(crate) fn new(guarded: &Guarded) -> Self {
         let served = |router: Router<Guarded>| {
             let router = router
-                .fallback(|| async { wire::error(StatusCode::NOT_FOUND, "404 page not found") })
+                .fallback(|| async { answers::error(StatusCode::NOT_FOUND, "404 page not found") })
                 .with_state(guarded.clone());
             TowerToHyperService::new(router)
         };
@@ -80,7 +79,7 @@ pub(crate) async fn dispatch(
     let found = match link {
         None => find(&ports.guarded, &target, &request),
         Some(Ok(link)) => linked(&ports.guarded, &target, &link),
-        Some(Err(InvalidLink(why))) => Err(wire::error(StatusCode::UNAUTHORIZED, why)),
+        Some(Err(InvalidLink(why))) => Err(answers::error(StatusCode::UNAUTHORIZED, why)),
     };
     let sandbox = match found {
         Ok(sandbox) => sandbox,
@@ -91,22 +90,22 @@ pub(crate) async fn dispatch(
         Some(Port::Envd) => &ports.envd,
         None => {
             let message = "The sandbox is running, but the port is not open";
-            return wire::error(StatusCode::BAD_GATEWAY, message);
+            return answers::error(StatusCode::BAD_GATEWAY, message);
         }
     };
     let is_question = request.uri().path() == HEALTH;
     // Any client may ask this question.
     if !is_question && let Err(failure) = count(&request, sandbox.party) {
-        return wire::failed(&failure);
+        return answers::failed(&failure);
     }
     if sandbox.is_paused() {
         if is_question || !sandbox.creation.resumes_by_itself {
-            return wire::no_sandbox(&sandbox.id);
+            return answers::no_sandbox(&sandbox.id);
         }
         if let Err(failure) = control::wake(&ports.guarded, &sandbox).await {
             return match failure.code {
-                Code::NotFound => wire::no_sandbox(&sandbox.id),
-                _ => wire::failed(&failure),
+                Code::NotFound => answers::no_sandbox(&sandbox.id),
+                _ => answers::failed(&failure),
             };
         }
     }
@@ -117,7 +116,7 @@ pub(crate) async fn dispatch(
     match held::serve(share, request, |request| service.call(request)).await {
         Ok(answer) => {
             let counted = ports.guarded.unread(party, answer);
-            counted.unwrap_or_else(|failure| wire::failed(&failure))
+            counted.unwrap_or_else(|failure| answers::failed(&failure))
         }
         Err(never) => match never {},
     }
@@ -164,7 +163,7 @@ fn find(
         None if id == DEBUG_SANDBOX && guarded.is_open() => debug_sandbox(guarded),
         found => found,
     };
-    let sandbox = found.ok_or_else(|| wire::no_sandbox(id))?;
+    let sandbox = found.ok_or_else(|| answers::no_sandbox(id))?;
     match may_use(guarded, &sandbox, target.port, request) {
         true => Ok(sandbox),
         false => {
@@ -172,8 +171,8 @@ fn find(
             // valid token.
             let is_others = guarded.party(request.headers()).is_some();
             Err(match is_others {
-                true => wire::no_sandbox(id),
-                false => wire::error(StatusCode::UNAUTHORIZED, "the access token is not valid"),
+                true => answers::no_sandbox(id),
+                false => answers::error(StatusCode::UNAUTHORIZED, "the access token is not valid"),
             })
         }
     }
@@ -206,7 +205,7 @@ fn linked(guarded: &Guarded, target: &Target, link: &Link) -> Result<Arc<Sandbox
         None => guarded.sandboxes().first(is_own),
     };
     let InvalidLink(why) = InvalidLink::BAD_SIGNATURE;
-    signed.ok_or_else(|| wire::error(StatusCode::UNAUTHORIZED, why))
+    signed.ok_or_else(|| answers::error(StatusCode::UNAUTHORIZED, why))
 }
 
 /// The debug sandbox, only on a server without tokens: it is created at its first request.

@@ -11,6 +11,7 @@
 //! ```
 
 mod access;
+mod answers;
 mod code;
 mod connect;
 mod control;
@@ -20,9 +21,8 @@ pub(crate) mod fuzz;
 mod links;
 mod sandboxes;
 mod settings;
-mod wire;
 
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure};
 
 pub(crate) use access::{Ports, dispatch};
 pub(crate) use control::router;

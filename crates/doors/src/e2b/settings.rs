@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use wire::Languages;
+
 /// How sandboxes are made.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The language of each template, by its name or id.
     pub templates: BTreeMap<String, String>,
+    /// The languages of code.
+    pub languages: Languages,
     /// Whether all sandboxes are created so that they can be paused and forked.
     pub pause: bool,
     /// The longest time until a sandbox ends by itself: the hub deletes a context that has been
@@ -45,6 +49,7 @@ impl Default for Settings {
         Self {
             // The templates that the SDKs of E2B and of its code interpreter ask for.
             templates: ["base", "code-interpreter-v1"].map(python).into(),
+            languages: Languages::default(),
             pause: false,
             longest: Duration::from_secs(600),
             has_home: false,

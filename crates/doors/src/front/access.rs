@@ -14,9 +14,7 @@ use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use record::error::{Result, SetupError, Step};
-use serve::net::Connector;
-use serve::protocol::{Code, Failure};
-use serve::{Party, Share};
+use wire::{Code, Connector, Failure, Party, Share};
 
 use crate::answer::{self, Answer};
 use crate::client::Client;
@@ -182,7 +180,7 @@ struct Inside {
     most: Most,
     e2b: e2b::Settings,
     sandboxes: e2b::Sandboxes,
-    mcp: mcp::Shared,
+    mcp: mcp::http::Shared,
 }
 
 impl Guarded {
@@ -191,7 +189,7 @@ impl Guarded {
         connector: Connector,
         most: Most,
         e2b: e2b::Settings,
-        mcp: mcp::Shared,
+        mcp: mcp::http::Shared,
     ) -> Self {
         Self(Arc::new(Inside {
             access,
@@ -246,7 +244,7 @@ impl Guarded {
     }
 
     /// What requests at `/mcp` share.
-    pub(crate) fn mcp(&self) -> &mcp::Shared {
+    pub(crate) fn mcp(&self) -> &mcp::http::Shared {
         &self.0.mcp
     }
 

@@ -15,11 +15,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{KeepAlive, TcpKeepIdle, TcpUserTimeout};
-use serve::net::Connector;
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use wire::Connector;
 
 use super::access::{self, Guarded};
 use super::places::{Place, Places};
@@ -53,7 +53,7 @@ pub(super) async fn accept(
         return;
     };
     let places = Places::new(listening.connections, listening.access.tokens());
-    let mcp = crate::mcp::Shared::new(listening.about);
+    let mcp = crate::mcp::http::Shared::new(listening.about);
     let guarded = Guarded::new(
         listening.access,
         connector,
@@ -65,7 +65,7 @@ pub(super) async fn accept(
         .merge(crate::e2b::router())
         .merge(crate::fusion::router())
         .merge(crate::librechat::router())
-        .merge(crate::mcp::router())
+        .merge(crate::mcp::http::router())
         .merge(crate::nemo::router())
         .fallback(access::nothing_here)
         .method_not_allowed_fallback(access::not_that_way)

@@ -8,9 +8,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::Request;
 use hyper::body::{Frame, SizeHint};
-use serve::net::Connector;
-use serve::protocol::{Code, Failure};
-use serve::{Party, Share};
+use wire::{Code, Connector, Failure, Party, Share};
 
 use crate::answer::Answer;
 
@@ -254,7 +252,7 @@ mod tests {
     use std::convert::Infallible;
 
     use http_body_util::BodyExt as _;
-    use serve::{Budget, ONE_CALL};
+    use wire::{Budget, ONE_CALL};
 
     use super::*;
     use crate::body;
@@ -299,9 +297,8 @@ mod tests {
     }
 
     fn connector() -> Connector {
-        let settings = serve::Settings::default();
-        let hub = serve::Hub::new(settings, 1000, std::time::Instant::now());
-        serve::net::connections(&hub).unwrap().0
+        let budget = || Budget::new(256 << 20, 64 << 20, 1);
+        wire::connections(budget(), budget()).unwrap().0
     }
 
     async fn next(body: &mut Body) -> Option<usize> {

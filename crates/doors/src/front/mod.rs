@@ -10,12 +10,12 @@ use std::os::fd::AsFd as _;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::mcp::About;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use record::error::{Result, SetupError, Step};
-use serve::mcp::About;
-use serve::net::Connector;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
+use wire::Connector;
 
 use crate::e2b;
 use crate::runs::Most;

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use serve::protocol::{Code, Failure};
-use serve::{Party, Shares};
 use tokio::sync::Notify;
+use wire::{Code, Failure, Party, Shares};
 
 /// All connections divided by this are the places for those without a token.
 const UNKNOWN_DIVISOR: usize = 4;

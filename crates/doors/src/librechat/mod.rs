@@ -14,20 +14,20 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_DISPOSITION, HeaderMap, HeaderValue};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
+use record::bytes::RawText;
 use record::json::{List, Object};
 use record::{Change, Outcome, Record, object};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use serve::Party;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure, FileRead, FileRemove, Party, method};
 
 use crate::answer::{self, Answer};
 use crate::body::{self, FormFile};
 use crate::client::Client;
 use crate::files;
 use crate::front::Guarded;
-use crate::runs::{self, Ran};
+use crate::runs::{self, ContextRun};
 use sessions::{
     Entry, Reference, Upload, create, end, entries, find_all, id_of, keep, path_of, relative, text,
 };
@@ -113,10 +113,13 @@ async fn execute(client: &mut Client, asked: Exec) -> Result<Object<'static>, Fa
     let uploads = find_all(client, &asked.files).await?;
     let session = create(client, language, &uploads).await?;
     let Args(args) = asked.args;
-    let params = object! {"context": session, "code": asked.code, "args": args};
-    let ran: Result<Ran, Failure> = client.ask_for("context.run", &params).await;
+    let params = ContextRun {
+        args: args.into_iter().map(RawText::from).collect(),
+        ..ContextRun::new(&session, asked.code.as_str())
+    };
+    let ran = runs::execute(client, &params).await;
     let left_files = match &ran {
-        Ok(Ran { record, .. }) => outputs(record, &session),
+        Ok(ran) => outputs(&ran.record, &session),
         Err(_) => Vec::new(),
     };
     if left_files.is_empty() {
@@ -124,7 +127,7 @@ async fn execute(client: &mut Client, asked: Exec) -> Result<Object<'static>, Fa
     } else {
         keep(client, &session).await?;
     }
-    let Ran { record, .. } = ran?;
+    let record = ran?.record;
     if runs::is_fault(record.outcome) {
         return Err(Failure::new(Code::Failed, runs::fault(&record)));
     }
@@ -206,8 +209,7 @@ async fn download(
     let done = async {
         let mut client = guarded.client(party)?;
         let path = path_of(&mut client, &session, &file).await?;
-        let params = object! {"context": session, "path": path};
-        let answer = files::answer(client, params).await?;
+        let answer = files::answer(client, FileRead::new(session, &path)).await?;
         Ok((path, answer))
     };
     match done.await {
@@ -259,8 +261,8 @@ async fn remove(
     let done = async {
         let mut client = guarded.client(party)?;
         let path = path_of(&mut client, &session, &file).await?;
-        let params = object! {"context": session, "path": path};
-        client.ask("file.remove", &params).await?;
+        let params = FileRemove::new(session, path);
+        client.ask::<method::FileRemove>(&params).await?;
         Ok(object! {"message": "success"})
     };
     answered(done.await)

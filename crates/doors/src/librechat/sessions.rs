@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use record::bytes::RawText;
-use record::object;
 use serde::Deserialize;
-use serve::protocol::{Code, Created, Deleted, Failure};
 use sha2::{Digest as _, Sha256};
+use wire::{
+    Code, ContextCreate, ContextLabel, ContextName, Failure, FileEntry, FileList, Request,
+    RequestFile, method,
+};
 
 use super::MOST;
 use crate::client::Client;
@@ -36,6 +39,17 @@ pub(super) struct Reference {
 pub(super) struct Upload {
     pub(super) path: String,
     pub(super) content: Vec<u8>,
+}
+
+impl Upload {
+    /// As requests have it.
+    fn file(&self) -> RequestFile<'_> {
+        RequestFile {
+            path: &self.path,
+            base64: Some(STANDARD.encode(&self.content).into()),
+            ..RequestFile::default()
+        }
+    }
 }
 
 /// A file of a session. Files whose path is not text have no name in the protocol, and are left
@@ -121,26 +135,15 @@ pub(super) async fn path_of(
 
 /// The files of a session.
 pub(super) async fn entries(client: &mut Client, session: &str) -> Result<Entries, Failure> {
-    #[derive(Deserialize)]
-    struct Listed {
-        entries: List,
-    }
-    #[derive(Deserialize)]
-    struct List {
-        entries: Vec<Any>,
-        is_cut: bool,
-    }
-    #[derive(Deserialize)]
-    struct Any {
-        path: RawText,
-        kind: String,
-        size: u64,
-        mtime: i64,
-    }
-    let params = object! {"context": session, "recursive": true};
-    let Listed { entries } = client.ask_for("file.list", &params).await?;
+    let params = FileList {
+        context: session.to_owned(),
+        path: PathBuf::new(),
+        recursive: true,
+        depth: None,
+    };
+    let entries = client.ask::<method::FileList>(&params).await?.entries;
     let files = entries.entries.iter().filter(|any| any.kind == "file");
-    let file = |any: &Any| {
+    let file = |any: &FileEntry| {
         Some(Entry {
             path: text(&any.path)?.to_owned(),
             size: any.size,
@@ -163,29 +166,34 @@ pub(super) async fn create(
     language: &str,
     uploads: &[Upload],
 ) -> Result<String, Failure> {
-    let file = |upload: &Upload| {
-        object! {"path": upload.path, "base64": STANDARD.encode(&upload.content)}
+    let request = Request {
+        language: Some(language),
+        files: uploads.iter().map(Upload::file).collect(),
+        ..Request::default()
     };
-    let files: Vec<_> = uploads.iter().map(file).collect();
-    let params = object! {
-        "request": object! {"language": language, "files": files},
-        "context": new_id()?,
+    let params = ContextCreate {
+        context: Some(new_id()?),
+        ..ContextCreate::new(request.raw())
     };
-    let created: Created = client.ask_for("context.create", &params).await?;
+    let created = client.ask::<method::ContextCreate>(&params).await?;
     Ok(created.context)
 }
 
 /// Lets a session outlive its client.
 pub(super) async fn keep(client: &mut Client, session: &str) -> Result<(), Failure> {
-    let params = object! {"context": session, "label": LABEL, "keep": true};
-    client.ask("context.label", &params).await.map(drop)
+    let params = ContextLabel {
+        context: session.to_owned(),
+        label: Some(LABEL.to_owned()),
+        keep: true,
+    };
+    client.ask::<method::ContextLabel>(&params).await.map(drop)
 }
 
 /// Ends a session that has nothing to download.
 pub(super) async fn end(client: &mut Client, session: &str) {
-    let params = object! {"context": session};
     // It may have ended already.
-    let _ = client.ask_for::<Deleted>("context.delete", &params).await;
+    let params = ContextName::new(session);
+    let _ = client.ask::<method::ContextDelete>(&params).await;
 }
 
 /// An id that cannot be guessed.

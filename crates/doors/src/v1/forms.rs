@@ -6,7 +6,7 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::Value;
-use serve::protocol as p;
+use wire::{Method, method};
 
 /// The parameters and the result of a method.
 pub(super) struct Forms {
@@ -25,55 +25,53 @@ pub(super) fn of(method: &str, generator: &mut SchemaGenerator) -> Option<Forms>
 /// A method, and what makes its forms.
 type Row = (&'static str, fn(&mut SchemaGenerator) -> Forms);
 
-/// Content that is not parsed has the type [`Value`].
 const TABLE: &[Row] = &[
-    ("status", forms::<p::None, p::Status>),
-    ("metrics", forms::<p::None, Value>),
-    ("run", forms::<p::Run, p::Ran>),
-    ("context.create", forms::<p::ContextCreate, p::Created>),
-    ("context.list", forms::<p::ContextListing, p::ContextList>),
-    ("context.describe", forms::<p::ContextName, Value>),
-    ("context.delete", forms::<p::ContextName, p::Deleted>),
-    ("context.run", forms::<p::ContextRun, p::Executed>),
-    (
-        "context.interrupt",
-        forms::<p::ContextInterrupt, p::Interrupted>,
-    ),
-    ("context.restart", forms::<p::ContextName, p::Restarted>),
-    ("context.label", forms::<p::ContextLabel, p::Done>),
-    ("context.suspend", forms::<p::ContextName, p::Suspended>),
-    ("context.resume", forms::<p::ContextName, p::Resumed>),
-    ("context.fork", forms::<p::ContextFork, p::Forked>),
-    ("context.rewind", forms::<p::ContextRewind, p::Rewound>),
-    (
-        "context.checkpoint",
-        forms::<p::ContextName, p::Checkpointed>,
-    ),
-    ("context.forget", forms::<p::ContextForget, p::Done>),
-    ("context.diff", forms::<p::ContextDiff, p::Compared>),
-    ("file.list", forms::<p::FileList, Value>),
-    ("file.stat", forms::<p::FileName, Value>),
-    ("file.make_directory", forms::<p::FileName, Value>),
-    ("file.move", forms::<p::FileMove, Value>),
-    ("file.read", forms::<p::FileRead, Value>),
-    ("file.write", forms::<p::FileWrite, Value>),
-    ("file.remove", forms::<p::FileRemove, Value>),
-    ("file.watch", forms::<p::FileWatch, p::Watching>),
-    ("process.start", forms::<p::ProcessStart, p::ProcessStarted>),
-    ("process.list", forms::<p::ContextName, p::ProcessList>),
-    (
-        "process.connect",
-        forms::<p::ProcessName, p::ProcessStarted>,
-    ),
-    ("process.input", forms::<p::ProcessInput, p::Done>),
-    ("process.close_input", forms::<p::ProcessName, p::Done>),
-    ("process.signal", forms::<p::ProcessSignal, p::Done>),
-    ("process.resize", forms::<p::ProcessResize, p::Done>),
+    known::<method::Status>(),
+    opaque::<method::Metrics>(),
+    known::<method::Run>(),
+    known::<method::ContextCreate>(),
+    known::<method::ContextList>(),
+    opaque::<method::ContextDescribe>(),
+    known::<method::ContextDelete>(),
+    known::<method::ContextRun>(),
+    known::<method::ContextInterrupt>(),
+    known::<method::ContextRestart>(),
+    known::<method::ContextLabel>(),
+    known::<method::ContextSuspend>(),
+    known::<method::ContextResume>(),
+    known::<method::ContextFork>(),
+    known::<method::ContextRewind>(),
+    known::<method::ContextCheckpoint>(),
+    known::<method::ContextForget>(),
+    known::<method::ContextDiff>(),
+    opaque::<method::FileList>(),
+    opaque::<method::FileStat>(),
+    opaque::<method::FileMakeDirectory>(),
+    opaque::<method::FileMove>(),
+    opaque::<method::FileRead>(),
+    opaque::<method::FileWrite>(),
+    opaque::<method::FileRemove>(),
+    known::<method::FileWatch>(),
+    known::<method::ProcessStart>(),
+    known::<method::ProcessList>(),
+    known::<method::ProcessConnect>(),
+    known::<method::ProcessInput>(),
+    known::<method::ProcessCloseInput>(),
+    known::<method::ProcessSignal>(),
+    known::<method::ProcessResize>(),
 ];
 
-fn forms<Takes: JsonSchema, Gives: JsonSchema>(generator: &mut SchemaGenerator) -> Forms {
-    Forms {
-        takes: generator.subschema_for::<Takes>(),
-        gives: generator.subschema_for::<Gives>(),
-    }
+const fn known<M: Method<Params: JsonSchema, Answer: JsonSchema>>() -> Row {
+    (M::NAME, |generator| Forms {
+        takes: generator.subschema_for::<M::Params>(),
+        gives: generator.subschema_for::<M::Answer>(),
+    })
+}
+
+/// A method whose result has no schema.
+const fn opaque<M: Method<Params: JsonSchema>>() -> Row {
+    (M::NAME, |generator| Forms {
+        takes: generator.subschema_for::<M::Params>(),
+        gives: generator.subschema_for::<Value>(),
+    })
 }

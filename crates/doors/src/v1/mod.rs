@@ -14,14 +14,13 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::on;
 use record::json::{Object, Pairs as Bounded};
 use serde_json::value::RawValue;
-use serve::Party;
-use serve::protocol::{Code, Failure, MetricsText};
+use wire::{Code, Failure, FileRead, FileWrite, None as NoParams, Party, method};
 
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::files;
 use crate::front::Guarded;
-use crate::upload::{Blocks, Parts, to_the_end, write_parts};
+use crate::upload::{Blocks, Parts, to_the_end, write, write_parts};
 pub use openapi::openapi;
 use table::{AnswerForm, Route, TABLE};
 
@@ -88,13 +87,17 @@ async fn serve(
         _ => false,
     };
     match route.reply {
-        AnswerForm::Content => return files::answer(client, asked.params()?).await,
+        AnswerForm::Content => {
+            let params = asked.params()?;
+            let read = FileRead::new(text(&params, "context"), text(&params, "path"));
+            return files::answer(client, read).await;
+        }
         AnswerForm::Text => {
-            let MetricsText { text } = client.ask_for(route.call, &params).await?;
+            let metrics = client.ask::<method::Metrics>(&NoParams {}).await?;
             return Ok(answer::of(
                 StatusCode::OK,
                 "text/plain; version=0.0.4",
-                text,
+                metrics.text,
             ));
         }
         _ => {}
@@ -124,24 +127,26 @@ async fn upload(
     asked: Asked,
     body: Body,
 ) -> Result<Answer, Failure> {
-    let mut params = asked.params()?;
+    let params = asked.params()?;
     let mut parts = Parts::of(Blocks::of(body));
-    let mut next = parts.next().await?;
+    let Some(first) = parts.next().await? else {
+        return Ok(answer::json(StatusCode::OK, &()));
+    };
     // The request becomes a client of the hub only when there is something to write.
     let mut client = guarded.client(party)?;
-    let is_added = is_true(&params, "append");
-    if !is_added && !parts.is_over() {
-        params.set("content", &next);
-        let to = asked.path.iter().find(|(name, _)| name == "path");
-        let to = std::path::Path::new(to.map_or("", |(_, path)| path));
-        let written = write_parts(&mut client, to, params, parts).await?;
+    let mut part = FileWrite {
+        executable: is_true(&params, "executable"),
+        append: is_true(&params, "append"),
+        ..FileWrite::new(text(&params, "context"), text(&params, "path"), first)
+    };
+    if !part.append && !parts.is_over() {
+        let written = write_parts(&mut client, part, parts).await?;
         return Ok(answer::json(StatusCode::OK, &written));
     }
-    let mut written = None;
-    while let Some(content) = next {
-        params.set("content", &content);
-        written = Some(client.ask(asked.route.call, &params).await?);
-        next = parts.next().await?;
+    let mut written = write(&mut client, &part).await?;
+    while let Some(content) = parts.next().await? {
+        part.content = content;
+        written = write(&mut client, &part).await?;
     }
     Ok(answer::json(StatusCode::OK, &written))
 }
@@ -208,6 +213,14 @@ impl<'a> Fields<'a> {
         }
         params
     }
+}
+
+/// A parameter that is text, which those of the path are.
+fn text(params: &Object<'_>, name: &str) -> String {
+    let text = params
+        .get(name)
+        .map(|text| serde_json::from_str(text.get()));
+    text.and_then(Result::ok).unwrap_or_default()
 }
 
 fn is_true(params: &Object<'_>, name: &str) -> bool {

@@ -9,17 +9,19 @@
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
-use serve::protocol::Failure;
+use wire::Failure;
 
 use super::forms::{self, Forms};
 use super::table::{AnswerForm, Kind, Route, TABLE};
 
 /// The OpenAPI document that `docs/openapi.json` publishes. The server has it packed, so that the
-/// executable holds no code that makes schemas.
-pub fn openapi() -> Value {
+/// executable holds no code that makes schemas. `request` adds the schema of requests,
+/// `RemoteRequest`.
+pub fn openapi(request: fn(&mut SchemaGenerator)) -> Value {
     let mut settings = SchemaSettings::draft2020_12();
     settings.definitions_path = "/components/schemas".into();
     let mut generator = settings.into_generator();
+    request(&mut generator);
     let error = generator.subschema_for::<Failure>();
     let mut paths = Map::new();
     for route in TABLE {

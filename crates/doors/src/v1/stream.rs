@@ -11,10 +11,10 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use futures_util::stream::unfold;
 use serde::Deserialize;
-use serve::protocol::Failure;
+use wire::{Failure, Said};
 
 use crate::answer::{self, Answer};
-use crate::client::{Client, Reply};
+use crate::client::Client;
 
 /// After how long without an event a comment shows that the server is there.
 const QUIET: Duration = Duration::from_secs(15);
@@ -39,12 +39,12 @@ pub(super) async fn events(mut client: Client, goes_on: bool) -> Result<Answer, 
             },
         };
         let (text, is_last) = match said {
-            Ok(Reply::Event(event)) => {
+            Ok(Said::Event(event)) => {
                 let kind = kind(event.get());
                 let is_last = matches!(kind, "watch_ended" | "process_ended");
                 (message(kind, event.get()), is_last)
             }
-            Ok(Reply::Result(result)) => (message("result", result.get()), !goes_on),
+            Ok(Said::Result(result)) => (message("result", result.get()), !goes_on),
             Err(failure) => {
                 let failure = serde_json::to_string(&failure).unwrap_or_default();
                 (message("error", &failure), true)

@@ -2,6 +2,7 @@
 
 use axum::routing::MethodFilter;
 use serde_json::value::{RawValue, to_raw_value};
+use wire::{Method as _, method};
 
 /// A resource and what can be done with it.
 pub(super) struct Route {
@@ -146,13 +147,13 @@ const PROCESS: Route = Route {
 pub(super) const TABLE: &[Route] = &[
     Route {
         path: "/v1/status",
-        call: "status",
+        call: method::Status::NAME,
         about: "Cells, memory, queue, contexts, checkpoints and pools",
         ..PLAIN
     },
     Route {
         path: "/v1/metrics",
-        call: "metrics",
+        call: method::Metrics::NAME,
         about: "Counters in Prometheus's text format",
         reply: AnswerForm::Text,
         ..PLAIN
@@ -160,7 +161,7 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         verb: Verb::Post,
         path: "/v1/runs",
-        call: "run",
+        call: method::Run::NAME,
         about: "Runs code or a program in a cell of its own",
         reply: AnswerForm::Streams,
         ..PLAIN
@@ -168,7 +169,7 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         verb: Verb::Post,
         path: "/v1/contexts",
-        call: "context.create",
+        call: method::ContextCreate::NAME,
         about: "Creates a context, which exists until it is deleted or idle for too long",
         fixed: &["keep"],
         reply: AnswerForm::Created,
@@ -176,28 +177,28 @@ pub(super) const TABLE: &[Route] = &[
     },
     Route {
         path: "/v1/contexts",
-        call: "context.list",
+        call: method::ContextList::NAME,
         about: "Lists contexts",
         fields: &[("label", Kind::Text), ("context", Kind::Text)],
         ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}",
-        call: "context.describe",
+        call: method::ContextDescribe::NAME,
         about: "Lists a context's variables and what it uses",
         ..PLAIN
     },
     Route {
         verb: Verb::Delete,
         path: "/v1/contexts/{context}",
-        call: "context.delete",
+        call: method::ContextDelete::NAME,
         about: "Ends a context at once",
         ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/run",
-        call: "context.run",
+        call: method::ContextRun::NAME,
         about: "Executes code in a context, after what was asked of it before",
         reply: AnswerForm::Streams,
         ..PLAIN
@@ -205,56 +206,56 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/interrupt",
-        call: "context.interrupt",
+        call: method::ContextInterrupt::NAME,
         about: "Interrupts an execution: SIGINT, the grace, then a kill",
         ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/restart",
-        call: "context.restart",
+        call: method::ContextRestart::NAME,
         about: "Ends a context's interpreter and begins with a new one; the workspace is kept",
         ..PLAIN
     },
     Route {
         verb: Verb::Put,
         path: "/v1/contexts/{context}/label",
-        call: "context.label",
+        call: method::ContextLabel::NAME,
         about: "Changes a context's label",
         ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/suspend",
-        call: "context.suspend",
+        call: method::ContextSuspend::NAME,
         about: "Ends a context's processes; its state is kept on the disk until it is used",
         ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/resume",
-        call: "context.resume",
+        call: method::ContextResume::NAME,
         about: "Gives a suspended context a cell, before it has something to do",
         ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/fork",
-        call: "context.fork",
+        call: method::ContextFork::NAME,
         about: "Makes contexts that go on from the state and workspace of one",
         ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/rewind",
-        call: "context.rewind",
+        call: method::ContextRewind::NAME,
         about: "Gives a context the state and workspace of one of its checkpoints",
         ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/checkpoints",
-        call: "context.checkpoint",
+        call: method::ContextCheckpoint::NAME,
         about: "Keeps a context's state and workspace, to go back to",
         reply: AnswerForm::Created,
         ..PLAIN
@@ -262,21 +263,21 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         verb: Verb::Delete,
         path: "/v1/contexts/{context}/checkpoints/{checkpoint}",
-        call: "context.forget",
+        call: method::ContextForget::NAME,
         about: "Removes a checkpoint",
         fields: &[("checkpoint", Kind::Number)],
         ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}/diff",
-        call: "context.diff",
+        call: method::ContextDiff::NAME,
         about: "Compares a context's workspace with that of one of its checkpoints",
         fields: &[("with", Kind::Number)],
         ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}/files",
-        call: "file.list",
+        call: method::FileList::NAME,
         about: "Lists a directory of a context's workspace",
         fields: &[
             ("path", Kind::Text),
@@ -287,7 +288,7 @@ pub(super) const TABLE: &[Route] = &[
     },
     Route {
         path: "/v1/contexts/{context}/stat",
-        call: "file.stat",
+        call: method::FileStat::NAME,
         about: "Describes the entry at a path in a context's workspace",
         fields: &[("path", Kind::Text)],
         ..PLAIN
@@ -295,20 +296,20 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/directories",
-        call: "file.make_directory",
+        call: method::FileMakeDirectory::NAME,
         about: "Makes a directory in a context's workspace",
         ..PLAIN
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/move",
-        call: "file.move",
+        call: method::FileMove::NAME,
         about: "Moves an entry of a context's workspace to another path",
         ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}/files/{*path}",
-        call: "file.read",
+        call: method::FileRead::NAME,
         about: "Reads a file of a context's workspace",
         reply: AnswerForm::Content,
         ..PLAIN
@@ -316,7 +317,7 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         verb: Verb::Put,
         path: "/v1/contexts/{context}/files/{*path}",
-        call: "file.write",
+        call: method::FileWrite::NAME,
         about: "Writes a file in a context's workspace, in parts if it is longer than 4 MiB",
         fields: &[("executable", Kind::Flag), ("append", Kind::Flag)],
         reply: AnswerForm::Upload,
@@ -325,13 +326,13 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         verb: Verb::Delete,
         path: "/v1/contexts/{context}/files/{*path}",
-        call: "file.remove",
+        call: method::FileRemove::NAME,
         about: "Removes a file or directory of a context's workspace",
         ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}/watch",
-        call: "file.watch",
+        call: method::FileWatch::NAME,
         about: "Reports changes below a directory of a context's workspace, as events",
         fields: &[("path", Kind::Text)],
         reply: AnswerForm::Watches,
@@ -340,20 +341,20 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/processes",
-        call: "process.start",
+        call: method::ProcessStart::NAME,
         about: "Starts a program in a context's cell, beside its interpreter",
         reply: AnswerForm::Starts,
         ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}/processes",
-        call: "process.list",
+        call: method::ProcessList::NAME,
         about: "Lists the processes of a context",
         ..PLAIN
     },
     Route {
         path: "/v1/contexts/{context}/processes/{process}/events",
-        call: "process.connect",
+        call: method::ProcessConnect::NAME,
         about: "Reports the output of a process from now on, and its end, as events",
         reply: AnswerForm::Watches,
         ..PROCESS
@@ -361,28 +362,28 @@ pub(super) const TABLE: &[Route] = &[
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/processes/{process}/input",
-        call: "process.input",
+        call: method::ProcessInput::NAME,
         about: "Gives a process input",
         ..PROCESS
     },
     Route {
         verb: Verb::Delete,
         path: "/v1/contexts/{context}/processes/{process}/input",
-        call: "process.close_input",
+        call: method::ProcessCloseInput::NAME,
         about: "Ends the standard input of a process",
         ..PROCESS
     },
     Route {
         verb: Verb::Post,
         path: "/v1/contexts/{context}/processes/{process}/signal",
-        call: "process.signal",
+        call: method::ProcessSignal::NAME,
         about: "Sends the process group of a process a signal",
         ..PROCESS
     },
     Route {
         verb: Verb::Put,
         path: "/v1/contexts/{context}/processes/{process}/terminal",
-        call: "process.resize",
+        call: method::ProcessResize::NAME,
         about: "Changes the size of a process's terminal",
         ..PROCESS
     },
@@ -393,20 +394,24 @@ mod tests {
     use std::collections::BTreeSet;
 
     use schemars::SchemaGenerator;
-    use serve::protocol as p;
+    use wire::METHODS;
 
     use super::super::forms;
     use super::*;
 
     /// A connection is what these are about, and HTTP has others for that.
-    const WITHOUT: [&str; 3] = ["cancel", "file.unwatch", "shutdown"];
+    const WITHOUT: [&str; 3] = [
+        method::Cancel::NAME,
+        method::FileUnwatch::NAME,
+        method::Shutdown::NAME,
+    ];
 
     #[test]
     fn every_method_of_the_protocol_has_one_resource() {
         let own: Vec<&str> = TABLE.iter().map(|route| route.call).collect();
         let unique: BTreeSet<&str> = own.iter().copied().collect();
         assert_eq!(unique.len(), own.len());
-        let all = p::METHODS.iter().copied();
+        let all = METHODS.iter().copied();
         let wanted: BTreeSet<&str> = all.filter(|name| !WITHOUT.contains(name)).collect();
         assert_eq!(unique, wanted);
     }

@@ -23,8 +23,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
 use crate::run::{self, Ahead, Live, Resolved, Stock};
 use history::Log;
 use jail::launch::SharedCell;
@@ -49,20 +47,8 @@ pub use carry::{Checkpoint, Layout};
 pub use execute::{Answer, Execution};
 pub use files::{FileAnswer, WorkspaceEdit};
 pub use history::MOST_BYTES as MOST_HISTORY;
+pub use record::State;
 pub use watches::{Turned, Watches};
-
-/// What became of the state of an interpreter: its variables, imports and open files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// All of it is still there.
-    Kept,
-    /// The interpreter ended. The next execution begins with a new one; the workspace is
-    /// kept.
-    Lost,
-    /// It is that of an earlier moment.
-    Restored,
-}
 
 /// A cell that is made on demand, and made anew when it was lost.
 pub struct Context<'a> {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use supervisor::{Execute, Layout, MOST_HISTORY, Open};
+use wire::{Code, Failure, Run, Shares, Start};
 
 use super::branches::Carry;
 use super::client::Caller;
@@ -14,8 +15,6 @@ use super::requests::Request;
 use super::session::{Kind, Session, Work};
 use super::status::is_of;
 use super::{ClientId, Hub, LinkId, Party};
-use crate::Shares;
-use crate::protocol::{Code, Failure, Run, Start};
 
 /// A call that waits for a cell.
 #[derive(Debug)]

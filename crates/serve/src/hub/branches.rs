@@ -7,17 +7,17 @@
 use std::path::PathBuf;
 
 use supervisor::{Layout, Order};
+use wire::{
+    Branch, Code, ContextDiff, ContextForget, ContextFork, ContextName, ContextRewind, Done,
+    Failure, Reason, Shares,
+};
 
 mod reports;
 
 use super::client::Caller;
 use super::session::{Doing, Work};
 use super::{Action, Hub, LinkId, Party};
-use crate::protocol::{
-    Branch, Code, ContextDiff, ContextForget, ContextFork, ContextName, ContextRewind, Done,
-    Failure, Reason,
-};
-use crate::{Settings, Shares};
+use crate::Settings;
 
 /// The most contexts that one call makes.
 const MOST_BRANCHES: usize = 32;

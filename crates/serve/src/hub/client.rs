@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use wire::{Branch, CallId, Cancel, Code, Done, Failure, Share};
 
 use super::admission::{Pending, What};
 use super::contexts::{ContextKey, within_bounds};
 use super::session::Work;
 use super::{Action, ClientId, Hub, LinkId, Party};
-use crate::Share;
-use crate::protocol::{Branch, CallId, Cancel, Code, Done, Failure};
 
 /// Calls with fewer bytes, such as `cancel`, are counted and never refused: without them, a party
 /// that has used up its bytes could not give any back.

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use spec::quantity::Bound;
+use wire::{Code, Done, Failure, Shutdown};
 
 use super::client::Caller;
 use super::session::ENDING;
 use super::{Action, Hub};
-use crate::protocol::{Code, Done, Failure, Shutdown};
 
 impl Hub {
     /// It is `now`. Called before anything else of a turn of the loop, and after it.

@@ -8,17 +8,17 @@ use record::bytes::RawText;
 use spec::Unread;
 use spec::quantity::Bound;
 use supervisor::Execute;
+use wire::{
+    Branch, Code, ContextCreate, ContextInfo, ContextInterrupt, ContextLabel, ContextList,
+    ContextListing, ContextName, ContextRun, Created, Deleted, Done, Failure, Interrupted, Notice,
+    Reason, Span, State,
+};
 
 use super::branches::Origin;
 use super::client::{Caller, json_of};
 use super::requests::{Request, millis};
 use super::session::{Doing, Kind, Phase, Work};
 use super::{ClientId, Hub, LinkId, Party};
-use crate::protocol::{
-    Branch, Code, ContextCreate, ContextInfo, ContextInterrupt, ContextLabel, ContextList,
-    ContextListing, ContextName, ContextRun, Created, Deleted, Done, Failure, Interrupted, Notice,
-    Reason, Span, State,
-};
 
 /// The time that interrupted code gets when the client says nothing.
 pub(super) const GRACE: Duration = Duration::from_secs(2);

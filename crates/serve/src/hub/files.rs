@@ -3,14 +3,14 @@
 use record::bytes::RawText;
 use spec::Unread;
 use supervisor::FileOrder;
+use wire::{
+    Code, Failure, FileList, FileMove, FileName, FileRead, FileRemove, FileUnwatch, FileWatch,
+    FileWrite,
+};
 
 use super::client::Caller;
 use super::session::Work;
 use super::{ClientId, Hub};
-use crate::protocol::{
-    Code, Failure, FileList, FileMove, FileName, FileRead, FileRemove, FileUnwatch, FileWatch,
-    FileWrite,
-};
 
 /// The most bytes that one call reads.
 const LONGEST_READ: u64 = 4 << 20;

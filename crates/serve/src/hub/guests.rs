@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use spec::PartialLimits;
 use supervisor::Order;
+use wire::{Code, Failure, Reason, Shares, Start};
 
 use super::admission::opening;
 use super::client::{Caller, json_of};
@@ -12,8 +13,6 @@ use super::contexts::Creation;
 use super::requests::Request;
 use super::session::{Kind, Phase, Session, Work};
 use super::{Hub, LinkId, Party};
-use crate::Shares;
-use crate::protocol::{Code, Failure, Reason, Start};
 
 /// The most interpreters in a cell besides its first one.
 const MOST_GUESTS: usize = 16;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use wire::PoolStatus;
+
 use super::Party;
 use super::status::is_of;
-use crate::protocol::PoolStatus;
 
 /// Calls that were answered.
 #[derive(Debug, Default)]

@@ -25,9 +25,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use supervisor::TemplateInUse;
+use wire::{Budget, Call, Code, Failure, Party, Refused, Share, Shares};
 
-use crate::protocol::{self, Call, Code, Failure, Refused};
-use crate::{Budget, Settings, Share, Shares};
+use crate::Settings;
 
 use branches::Fork;
 use client::{Caller, Client};
@@ -41,16 +41,6 @@ use turns::Turns;
 pub type ClientId = u64;
 /// The number of the connection to a supervisor.
 pub type LinkId = u64;
-
-/// The party that a client belongs to. It has contexts of its own, with names of its own, which
-/// other parties cannot see. Parties take turns at cells, however many clients each has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Party {
-    /// A user of this host, by the credentials of its socket.
-    User(u32),
-    /// A party of a door inside of this process, by a number that the door chose.
-    Door(u32),
-}
 
 /// What the loop around a [`Hub`] does next.
 #[derive(Debug)]
@@ -188,7 +178,7 @@ impl Hub {
         }
         let parsed = match std::str::from_utf8(line) {
             Ok(text) if text.trim().is_empty() => return,
-            Ok(text) => protocol::parse(text),
+            Ok(text) => wire::parse(text),
             Err(_) => Err(Refused {
                 id: None,
                 failure: Failure::new(Code::BadRequest, "the line is not UTF-8 text"),
@@ -210,7 +200,7 @@ impl Hub {
     pub fn too_long(&mut self, client: ClientId) {
         let message = format!(
             "a line has more than {} bytes, and the connection ends",
-            protocol::LONGEST_LINE
+            wire::LONGEST_LINE
         );
         self.refuse(client, None, Failure::new(Code::TooLong, message));
         self.hang_up(client);
@@ -243,7 +233,7 @@ impl Hub {
 
     /// There is no room for a client's line, which begins with this. The rest of it is dropped.
     pub fn no_room(&mut self, client: ClientId, beginning: &[u8], failure: Failure) {
-        let id = protocol::id_of_beginning(beginning);
+        let id = wire::id_of_beginning(beginning);
         self.refuse(client, id, failure);
     }
 

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::{RawValue, to_raw_value};
 use supervisor::{Open, TemplateInUse};
+use wire::{PoolStatus, Start};
 
 use super::requests::Request;
 use super::session::{Kind, Session};
 use super::status::is_of;
 use super::{Hub, LinkId, Party};
 use crate::Warm;
-use crate::protocol::{PoolStatus, Start};
 
 /// The first and the longest wait after a cell that could not be opened.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));

@@ -12,6 +12,10 @@ use nix::sys::signal::Signal;
 use record::bytes::RawText;
 use record::error::SetupError;
 use supervisor::{Order, ProcessOrder};
+use wire::{
+    CallId, Code, ContextName, Done, Failure, ProcessEvent, ProcessInfo, ProcessInput, ProcessList,
+    ProcessName, ProcessResize, ProcessSignal, ProcessStarted, Share,
+};
 
 mod output;
 mod start;
@@ -19,11 +23,6 @@ mod start;
 use super::client::{Caller, json_of};
 use super::session::{Doing, Phase, Session, Work};
 use super::{Action, ClientId, Hub, LinkId};
-use crate::Share;
-use crate::protocol::{
-    CallId, Code, ContextName, Done, Failure, ProcessEvent, ProcessInfo, ProcessInput, ProcessList,
-    ProcessName, ProcessResize, ProcessSignal, ProcessStarted,
-};
 
 /// The most unanswered calls about processes of one context. It applies separately to calls that
 /// start a process or give it input, which can wait for long, and to all other calls.

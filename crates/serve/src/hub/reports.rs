@@ -4,15 +4,13 @@ use nix::errno::Errno;
 use record::error::SetupError;
 use serde_json::value::{RawValue, to_raw_value};
 use supervisor::{OrderName, Report, State};
+use wire::{Code, Executed, Failure, Notice, ProcessEvent, Ran, Restarted, Start, Watching};
 
 use super::branches::Complete;
 use super::client::{Caller, json_of};
 use super::contexts::RESTARTED;
 use super::session::{Current, Doing, Kind};
 use super::{Hub, LinkId};
-use crate::protocol::{
-    Code, Executed, Failure, Notice, ProcessEvent, Ran, Restarted, Start, Watching,
-};
 
 impl Hub {
     /// A supervisor's report. One that does not fit what was ordered is dropped.

@@ -10,8 +10,7 @@ use spec::network::PartialNetwork;
 use spec::quantity::Bound;
 use spec::{PartialLimits, Unread, UnreadRequest};
 use supervisor::FileOrder;
-
-use crate::protocol::{Code, Failure};
+use wire::{Code, Failure};
 
 /// A request whose code and files are still text. What it asks for is checked by the supervisor.
 #[derive(Clone, Debug)]
@@ -27,8 +26,8 @@ impl Request {
             Failure::new(Code::BadParams, format!("request: {why}"))
                 .hint("cellblock-request(5) lists the fields")
         };
-        let parsed: UnreadRequest = serde_json::from_str(raw.get())
-            .map_err(|error| wrong(&crate::protocol::words(&error)))?;
+        let parsed: UnreadRequest =
+            serde_json::from_str(raw.get()).map_err(|error| wrong(&wire::words(&error)))?;
         match parsed.environment_fault() {
             Some(fault) => Err(wrong(&format!("env: {fault}"))),
             None => Ok(Self { parsed }),

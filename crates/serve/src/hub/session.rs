@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use supervisor::{Execute, FileOrder, Layout, Open, Order};
+use wire::{CallId, Start};
 
 use super::branches::{Carry, Complete};
 use super::client::{Caller, json_of};
@@ -15,8 +16,6 @@ use super::processes::Processes;
 use super::suspend::Suspension;
 use super::{Action, ClientId, Hub, LinkId, Party};
 use record::Template;
-
-use crate::protocol::{CallId, Start};
 
 /// How long a supervisor may take to make a cell.
 const OPENING: Duration = Duration::from_secs(120);

@@ -2,9 +2,8 @@
 
 use super::client::Caller;
 use super::{Hub, Party};
-use crate::protocol::{Failure, MetricsText, Status, TemplateStatus, Usage};
-use crate::{Budget, ONE_CALL, Shares};
 use supervisor::TemplateInUse;
+use wire::{Budget, Failure, MetricsText, ONE_CALL, Shares, Status, TemplateStatus, Usage};
 
 impl Hub {
     /// `status`

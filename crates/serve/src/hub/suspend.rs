@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use supervisor::{Layout, Open, Order};
+use wire::{Code, ContextName, Failure, Notice, State, Suspended};
 
 use super::admission::What;
 use super::branches::{Carry, Complete, Origin, unlike};
@@ -15,7 +16,6 @@ use super::contexts::ContextKey;
 use super::session::{Doing, Job, Kind, Phase, Session, Work};
 use super::status::is_of;
 use super::{Action, Hub, LinkId, Party};
-use crate::protocol::{Code, ContextName, Failure, Notice, State, Suspended};
 
 /// Why a context's state is that of an earlier moment.
 pub(super) const CONTINUED: &str =

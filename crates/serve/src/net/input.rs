@@ -7,13 +7,11 @@ use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::unistd::read;
 use supervisor::Report;
+use wire::{Code, Connections, Failure, Party, TooLong};
 
 use super::Server;
-use super::inside::Connections;
-use super::lines::TooLong;
 use super::peer::Peer;
-use crate::protocol::{Code, Failure};
-use crate::{ClientId, LinkId, Party};
+use crate::{ClientId, LinkId};
 
 /// The most that is read from one descriptor before others get their turn.
 pub(super) const TURN: usize = 64 << 10;

@@ -7,10 +7,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Instant;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, Shutdown, sendmsg, shutdown};
-
-use super::lines::Lines;
-use super::outbox::Outbox;
-use crate::Share;
+use wire::{Lines, Outbox, Share};
 
 /// Longer reports end the connection: a record holds streams and results, each at most
 /// as long as the limits that the server was started with allow.

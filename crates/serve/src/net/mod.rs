@@ -2,11 +2,8 @@
 //! blocks but `poll`.
 
 mod input;
-mod inside;
-mod lines;
 mod link;
 mod listen;
-mod outbox;
 mod peer;
 mod replaced;
 
@@ -22,13 +19,11 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use record::error::{Result, SetupError, Step};
 use supervisor::Templates;
+use wire::{Connections, Party};
 
-use crate::{Action, ClientId, Hub, LinkId, Party, Store};
-pub use inside::{Connections, Connector, connections};
-pub(crate) use lines::Lines;
+use crate::{Action, ClientId, Hub, LinkId, Store};
 use link::Link;
 pub use listen::Listener;
-pub(crate) use outbox::Outbox;
 use peer::Peer;
 
 /// How clients reach a server, and how it reaches its cells.

@@ -8,12 +8,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use record::error::{Result, SetupError, Step};
 use sys::destination::Destination;
+use wire::{Failure, LONGEST_LINE, Lines, Outbox, Share};
 
 use super::input::TURN;
-use super::lines::Lines;
-use super::outbox::Outbox;
-use crate::Share;
-use crate::protocol::{Failure, LONGEST_LINE};
 
 /// With more than this waiting for a client, nothing is read from it, nor from the
 /// supervisor that works for it.

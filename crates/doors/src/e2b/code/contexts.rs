@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use record::json::Object;
 use record::object;
 use serde::Deserialize;
-use serve::protocol::{Code, Failure};
+use wire::{Code, ContextName, Failure, method};
 
 use super::{failed, language};
 use crate::answer::{self, Answer};
@@ -57,7 +57,7 @@ pub(super) async fn create(
 ) -> Answer {
     let created = async {
         let new: New = body::json(body).await?;
-        let language = language(new.language.as_deref().unwrap_or_default())?;
+        let language = language(&guarded, new.language.as_deref().unwrap_or_default())?;
         let cwd = new.cwd.unwrap_or_else(|| HOME.to_owned());
         if cwd.len() > LONGEST_PATH {
             let message = format!("cwd: wants at most {LONGEST_PATH} bytes");
@@ -121,10 +121,8 @@ pub(super) async fn restart(
     let restarted = async {
         let context = find(&sandbox, &id)?;
         let mut client = guarded.client(sandbox.party)?;
-        match client
-            .ask("context.restart", &object! {"context": id})
-            .await
-        {
+        let params = ContextName::new(id);
+        match client.ask::<method::ContextRestart>(&params).await {
             // Its cell is made when it is used.
             Err(failure) if failure.code == Code::NotFound => return Ok(()),
             answer => drop(answer?),

@@ -9,23 +9,24 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
 use futures_util::stream::unfold;
+use record::Record;
 use record::json::Pairs;
-use record::{Record, object};
 use serde::Deserialize;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Executed, Failure, Said, method};
 
 use super::{contexts, failed, language, lines, snippets};
 use crate::answer::{self, Answer};
 use crate::body;
-use crate::client::{Client, Reply};
+use crate::client::Client;
 use crate::e2b::sandboxes::{CodeContext, Sandbox};
-use crate::e2b::{HOME, detached, wire};
+use crate::e2b::{HOME, answers, detached};
 use crate::front::Guarded;
+use crate::runs::{self, ContextRun};
 
 /// A keepalive follows after this time without a line.
 const QUIET: Duration = Duration::from_secs(5);
 /// How long interrupted code may go on.
-const GRACE: &str = "2s";
+const GRACE: Duration = Duration::from_secs(2);
 
 record::bounds! {
     /// The variables of an execution.
@@ -43,13 +44,6 @@ struct Execution {
     env_vars: Option<Pairs<String, MostVariables>>,
 }
 
-/// The result of `context.run`.
-#[derive(Deserialize)]
-struct Executed {
-    execution: u64,
-    record: Record,
-}
-
 pub(super) async fn execute(
     State(guarded): State<Guarded>,
     Extension(sandbox): Extension<Arc<Sandbox>>,
@@ -62,7 +56,7 @@ pub(super) async fn execute(
     };
     match begun.await {
         Ok(stream) => stream.answer(),
-        Err(failure) if failure.code == Code::Lost => wire::no_sandbox(&sandbox.id),
+        Err(failure) if failure.code == Code::Lost => answers::no_sandbox(&sandbox.id),
         Err(failure) => failed(&failure),
     }
 }
@@ -80,7 +74,7 @@ async fn chosen(
         }
         (Some(id), None) => contexts::find(sandbox, id),
         (None, name) => {
-            let language = language(name.as_deref().unwrap_or_default())?;
+            let language = language(guarded, name.as_deref().unwrap_or_default())?;
             let usual = |context: &CodeContext| context.is_default && context.language == language;
             if let Some(context) = sandbox.context(usual) {
                 return Ok(context);
@@ -97,7 +91,7 @@ struct Stream {
     client: Client,
     sandbox: Arc<Sandbox>,
     context: CodeContext,
-    first: Option<Reply>,
+    first: Option<Said>,
     /// No other client's code is executed between setting the variables and resetting them.
     _turn: Turn,
     /// Gives the variables their usual values again.
@@ -142,17 +136,16 @@ impl Stream {
                 Some(reset)
             }
         };
-        let params = object! {
-            "context": context.id,
-            "code": asked.code,
-            "grace": GRACE,
-            "events": true,
+        let params = ContextRun {
+            grace: Some(runs::span(GRACE)),
+            events: true,
+            ..ContextRun::new(&context.id, asked.code.as_str())
         };
-        client.begin("context.run", &params).await?;
+        client.begin::<method::ContextRun>(&params).await?;
         let first = match client.next().await {
             Err(failure) if failure.code == Code::NotFound => {
                 open(&sandbox, &mut client, &context).await?;
-                client.begin("context.run", &params).await?;
+                client.begin::<method::ContextRun>(&params).await?;
                 client.next().await?
             }
             first => first?,
@@ -181,12 +174,12 @@ impl Stream {
                 },
             };
             match said {
-                Ok(Reply::Event(event)) => {
+                Ok(Said::Event(event)) => {
                     if let Some(line) = lines::of_event(event.get()) {
                         return Ok((line, false));
                     }
                 }
-                Ok(Reply::Result(result)) => {
+                Ok(Said::Result(result)) => {
                     if let Some(reset) = self.reset.take() {
                         reset.now(&mut self.client).await;
                     }
@@ -198,7 +191,7 @@ impl Stream {
                         Code::Lost => "ContextRestarting",
                         _ => "ExecutionAborted",
                     };
-                    return Ok((lines::error(name, &wire::words(&failure)), true));
+                    return Ok((lines::error(name, &answers::words(&failure)), true));
                 }
             }
         }
@@ -209,8 +202,8 @@ impl Stream {
             .sandbox
             .context(|context| context.id == self.context.id);
         let hidden = hidden.map_or(0, |context| context.hidden);
-        match serde_json::from_str::<Executed>(result) {
-            Ok(Executed { execution, record }) => lines::of_end(&record, execution, hidden),
+        match serde_json::from_str::<Executed<Record>>(result) {
+            Ok(done) => lines::of_end(&done.record, done.execution, hidden),
             Err(error) => lines::error("UnexpectedEndOfExecution", &error.to_string()),
         }
     }

@@ -9,7 +9,7 @@ use record::json::{Form, Json, text_of};
 use record::{CodeError, Record, ResultItem};
 use serde::{Deserialize, Serialize};
 
-use crate::e2b::wire;
+use crate::e2b::answers;
 
 /// The line that shows, during silence, that the server is there.
 pub(super) const KEEPALIVE: &str = "{\"type\":\"keepalive\"}\n";
@@ -94,7 +94,7 @@ pub(super) fn of_event(event: &str) -> Option<String> {
     match kind {
         "stdout" | "stderr" => {
             let Output { text } = serde_json::from_str(event).ok()?;
-            let timestamp = wire::time(SystemTime::now());
+            let timestamp = answers::time(SystemTime::now());
             let chunk = Chunk { text, timestamp };
             Some(line(&match kind {
                 "stdout" => Line::Stdout(chunk),

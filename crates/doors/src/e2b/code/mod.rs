@@ -8,9 +8,9 @@ mod snippets;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{delete, get, post};
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure};
 
-use super::wire;
+use super::answers;
 use crate::answer::{self, Answer};
 use crate::front::Guarded;
 pub(super) use snippets::{at_start, change_directory};
@@ -33,7 +33,7 @@ fn failed(failure: &Failure) -> Answer {
         Code::Lost => StatusCode::INTERNAL_SERVER_ERROR,
         code => answer::status_of(code),
     };
-    let mut answer = answer::of(status, "text/plain; charset=utf-8", wire::words(failure));
+    let mut answer = answer::of(status, "text/plain; charset=utf-8", answers::words(failure));
     answer::say_when(&mut answer, failure);
     answer
 }
@@ -42,9 +42,10 @@ fn failed(failure: &Failure) -> Answer {
 ///
 /// # Errors
 /// There is no such language.
-fn language(name: &str) -> Result<&'static str, Failure> {
+fn language(guarded: &Guarded, name: &str) -> Result<&'static str, Failure> {
+    let languages = guarded.e2b().languages;
     let name = if name.is_empty() { "python" } else { name };
-    serve::language(name).ok_or_else(|| {
+    (languages.canonical)(name).ok_or_else(|| {
         let shown: String = name.chars().take(64).collect();
         Failure::new(Code::BadParams, format!("language: {shown:?} is unknown"))
     })

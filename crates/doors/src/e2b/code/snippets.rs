@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use record::json::text_of;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure};
 
 type Variables = BTreeMap<String, String>;
 

@@ -203,7 +203,7 @@ mod tests {
     use axum::http::header::CONTENT_TYPE;
     use proptest::prelude::*;
     use serde_json::Value;
-    use serve::{Budget, ONE_CALL, Party};
+    use wire::{Budget, ONE_CALL, Party};
 
     use super::*;
 

@@ -3,9 +3,9 @@
 use axum::http::StatusCode;
 use record::json::Object;
 use record::object;
-use serve::protocol::Failure;
+use wire::Failure;
 
-use crate::e2b::wire;
+use crate::e2b::answers;
 
 /// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +69,11 @@ impl Error {
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        use serve::protocol::Code as Own;
+        use wire::Code as Own;
         let code = match (failure.code, failure.errno.as_deref()) {
             (Own::NotFound, Some("ENOENT")) => Code::NotFound,
             // A context.
-            (Own::NotFound, None) => return Self::new(Code::Unavailable, wire::NO_SANDBOX),
+            (Own::NotFound, None) => return Self::new(Code::Unavailable, answers::NO_SANDBOX),
             (Own::Failed, Some("EEXIST" | "ENOTEMPTY")) => Code::AlreadyExists,
             // Not `resource_exhausted`, which means too many requests.
             (Own::Failed, Some("ENOSPC" | "EDQUOT")) => Code::FailedPrecondition,
@@ -87,7 +87,7 @@ impl From<Failure> for Error {
             (Own::NotAllowed | Own::DuplicateId, _) => Code::Internal,
             (Own::Failed, None) => Code::FailedPrecondition,
         };
-        Self::new(code, wire::words(&failure))
+        Self::new(code, answers::words(&failure))
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn only_a_busy_server_is_asked_again() {
-        use serve::protocol::Code as Own;
+        use wire::Code as Own;
         let full = Failure {
             errno: Some("ENOSPC".to_owned()),
             ..Failure::new(Own::Failed, "no space left")

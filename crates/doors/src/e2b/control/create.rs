@@ -12,15 +12,14 @@ use record::json::{Pairs, text_of};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-use serve::Party;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure, Party};
 
 use super::network::{self, Network};
 use super::{access, life};
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::e2b::sandboxes::{Creation, Sandbox};
-use crate::e2b::{detached, wire};
+use crate::e2b::{answers, detached};
 use crate::front::Guarded;
 
 /// The default time until a sandbox ends.
@@ -99,7 +98,7 @@ pub(super) async fn create(
     };
     match made.await {
         Ok(sandbox) => answer::json(StatusCode::CREATED, &access(&sandbox)),
-        Err(failure) => wire::failed(&failure),
+        Err(failure) => answers::failed(&failure),
     }
 }
 

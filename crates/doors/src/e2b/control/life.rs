@@ -8,20 +8,17 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use record::json::Object;
-use record::object;
 use serde::Deserialize;
-use serve::Party;
-use serve::protocol::{Code, ContextList, Failure};
 use tokio::time::Instant;
+use wire::{Code, ContextListing, Failure, Party, method};
 
 use super::create::USUAL_LIFE;
 use super::state::{resume, try_pause};
 use super::{access, find};
 use crate::answer::{self, Answer};
 use crate::body;
+use crate::e2b::answers;
 use crate::e2b::sandboxes::Sandbox;
-use crate::e2b::wire;
 use crate::front::Guarded;
 
 /// The time between two attempts.
@@ -81,7 +78,10 @@ pub(super) async fn existing(
     id: &str,
 ) -> Result<Arc<Sandbox>, Failure> {
     let sandbox = find(guarded, party, id)?;
-    let main = object! {"context": sandbox.main};
+    let main = ContextListing {
+        context: Some(sandbox.main.clone()),
+        ..ContextListing::default()
+    };
     forget_those_ended(guarded, party, vec![sandbox], &main).await?;
     find(guarded, party, id)
 }
@@ -92,7 +92,7 @@ pub(super) async fn existing(
 /// See [`Client::ask`].
 pub(super) async fn forget_ended(guarded: &Guarded, party: Party) -> Result<(), Failure> {
     let all = guarded.sandboxes().of(party);
-    forget_those_ended(guarded, party, all, &object! {}).await
+    forget_those_ended(guarded, party, all, &ContextListing::default()).await
 }
 
 /// The same for some of them; `listing` are the parameters that list their contexts.
@@ -100,10 +100,10 @@ async fn forget_those_ended(
     guarded: &Guarded,
     party: Party,
     sandboxes: Vec<Arc<Sandbox>>,
-    listing: &Object<'_>,
+    listing: &ContextListing,
 ) -> Result<(), Failure> {
     let mut client = guarded.client(party)?;
-    let listed: ContextList = client.ask_for("context.list", listing).await?;
+    let listed = client.ask::<method::ContextList>(listing).await?;
     let names: BTreeSet<String> = (listed.contexts.into_iter())
         .map(|context| context.context)
         .collect();
@@ -126,7 +126,7 @@ pub(super) async fn kill(
         end(&guarded, &sandbox);
         Ok(())
     };
-    wire::done(killed.await)
+    answers::done(killed.await)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -164,13 +164,13 @@ pub(super) async fn set_timeout(
         let asked: Timeout = body::optional(body).await?;
         let sandbox = existing(&guarded, party, &id).await?;
         if sandbox.is_paused() {
-            return Err(wire::gone(&id));
+            return Err(answers::gone(&id));
         }
         prolong(&guarded, &sandbox, within(&guarded, asked.timeout)).await?;
         start_clock(&guarded, &sandbox);
         Ok(())
     };
-    wire::done(set.await)
+    answers::done(set.await)
 }
 
 /// Extends the time until a sandbox ends, and never shortens it.
@@ -186,7 +186,7 @@ pub(super) async fn refresh(
         let life = within(&guarded, asked.duration.or(Some(60)));
         longer(&guarded, &sandbox, life).await
     };
-    wire::done(refreshed.await)
+    answers::done(refreshed.await)
 }
 
 async fn longer(guarded: &Guarded, sandbox: &Sandbox, life: Duration) -> Result<(), Failure> {
@@ -220,6 +220,6 @@ pub(super) async fn connect(
     };
     match connected.await {
         Ok((status, sandbox)) => answer::json(status, &access(&sandbox)),
-        Err(failure) => wire::failed(&failure),
+        Err(failure) => answers::failed(&failure),
     }
 }

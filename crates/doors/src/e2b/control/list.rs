@@ -10,14 +10,13 @@ use futures_util::future::join_all;
 use record::json::Object;
 use record::object;
 use serde::Deserialize;
-use serve::Party;
-use serve::protocol::{Code, Failure};
+use wire::{Code, ContextName, Failure, Party, method};
 
 use super::{host_cpus, life, summary};
 use crate::answer::{self, Answer};
+use crate::e2b::answers;
 use crate::e2b::sandboxes::Sandbox;
 use crate::e2b::settings::Size;
-use crate::e2b::wire;
 use crate::front::Guarded;
 
 /// The most sandboxes of a page, which is also the default.
@@ -50,10 +49,10 @@ pub(super) async fn list(
 ) -> Answer {
     let wanted = match Wanted::read(query) {
         Ok(wanted) => wanted,
-        Err(failure) => return wire::failed(&failure),
+        Err(failure) => return answers::failed(&failure),
     };
     if let Err(failure) = life::forget_ended(&guarded, party).await {
-        return wire::failed(&failure);
+        return answers::failed(&failure);
     }
     let mut all = guarded.sandboxes().of(party);
     all.retain(|sandbox| wanted.has(sandbox));
@@ -190,17 +189,17 @@ async fn measure(guarded: &Guarded, sandbox: &Sandbox) -> Result<Option<Object<'
         return Ok(None);
     }
     let mut client = guarded.client(sandbox.party)?;
-    let params = object! {"context": sandbox.main};
-    let described = client.ask_for("context.describe", &params);
+    let params = ContextName::new(&sandbox.main);
+    let described = client.ask_as::<method::ContextDescribe, Described>(&params);
     let Ok(described) = tokio::time::timeout(MEASURE_DEADLINE, described).await else {
         return Ok(None);
     };
-    let described: Described = described?;
+    let described = described?;
     let now = SystemTime::now();
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
     let Size { cpus, memory, disk } = guarded.e2b().size;
     Ok(Some(object! {
-        "timestamp": wire::time(now),
+        "timestamp": answers::time(now),
         "timestampUnix": seconds.unwrap_or_default().as_secs(),
         "cpuCount": cpus.unwrap_or_else(host_cpus),
         "cpuUsedPct": 0.0,
@@ -223,7 +222,7 @@ pub(super) async fn metrics_of(
     };
     match measured.await {
         Ok(measured) => answer::json(StatusCode::OK, &Vec::from_iter(measured)),
-        Err(failure) => wire::failed(&failure),
+        Err(failure) => answers::failed(&failure),
     }
 }
 

@@ -14,12 +14,11 @@ use axum::routing::{get, post, put};
 use axum::{Extension, Router};
 use record::json::Object;
 use record::object;
-use serve::Party;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure, Party};
 
 use super::sandboxes::Sandbox;
 use super::settings::Size;
-use super::{ENVD_VERSION, wire};
+use super::{ENVD_VERSION, answers};
 use crate::answer::{self, Answer};
 use crate::front::Guarded;
 pub(super) use network::{Closed, Network};
@@ -64,7 +63,7 @@ fn find(guarded: &Guarded, party: Party, id: &str) -> Result<Arc<Sandbox>, Failu
         .filter(|sandbox| sandbox.party == party)
         .ok_or_else(|| {
             let shown: String = id.chars().take(64).collect();
-            wire::gone(&shown)
+            answers::gone(&shown)
         })
 }
 
@@ -88,8 +87,8 @@ fn summary(guarded: &Guarded, sandbox: &Sandbox) -> Object<'static> {
         "alias": sandbox.creation.template,
         "sandboxID": sandbox.id,
         "clientID": CLIENT,
-        "startedAt": wire::time(sandbox.began()),
-        "endAt": wire::time(sandbox.end_time()),
+        "startedAt": answers::time(sandbox.began()),
+        "endAt": answers::time(sandbox.end_time()),
         "cpuCount": cpus.unwrap_or_else(host_cpus),
         "memoryMB": Size::mib(memory),
         "diskSizeMB": Size::mib(disk),
@@ -110,7 +109,7 @@ async fn describe(
 ) -> Answer {
     let sandbox = match life::existing(&guarded, party, &id).await {
         Ok(sandbox) => sandbox,
-        Err(failure) => return wire::failed(&failure),
+        Err(failure) => return answers::failed(&failure),
     };
     let creation = &sandbox.creation;
     let mut shown = summary(&guarded, &sandbox);
@@ -137,7 +136,7 @@ async fn logs(
 ) -> Answer {
     match find(&guarded, party, &id) {
         Ok(_) => answer::json(StatusCode::OK, &object! {"logs": NONE, "logEntries": NONE}),
-        Err(failure) => wire::failed(&failure),
+        Err(failure) => answers::failed(&failure),
     }
 }
 
@@ -156,5 +155,5 @@ fn refused(guarded: &Guarded, party: Party, id: &str, message: &str) -> Answer {
         Ok(_) => Failure::new(Code::BadParams, message),
         Err(failure) => failure,
     };
-    wire::failed(&failure)
+    answers::failed(&failure)
 }

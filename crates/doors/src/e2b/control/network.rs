@@ -9,8 +9,7 @@ use record::json::List;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serve::Party;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure, Party};
 
 use super::refused;
 use crate::answer::Answer;

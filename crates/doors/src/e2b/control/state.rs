@@ -9,16 +9,15 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use record::json::Object;
 use record::object;
-use serve::Party;
-use serve::protocol::{Branch, Code, Failure, Forked, Reason};
 use tokio::time::Instant;
+use wire::{Branch, Code, ContextFork, ContextName, Failure, Party, Reason, method};
 
 use super::access;
 use super::life::{Timeout, existing, prolong, start_clock, within};
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::e2b::sandboxes::{Sandbox, delete};
-use crate::e2b::{detached, wire};
+use crate::e2b::{answers, detached};
 use crate::front::Guarded;
 
 /// The most forks of one request.
@@ -51,8 +50,8 @@ pub(super) async fn resume(
     life: Duration,
 ) -> Result<(), Failure> {
     let mut client = guarded.client(sandbox.party)?;
-    let params = object! {"context": sandbox.main};
-    client.ask("context.resume", &params).await?;
+    let params = ContextName::new(&sandbox.main);
+    client.ask::<method::ContextResume>(&params).await?;
     prolong(guarded, sandbox, life).await?;
     sandbox.set_paused(false);
     start_clock(guarded, sandbox);
@@ -77,9 +76,8 @@ async fn suspend(guarded: &Guarded, sandbox: &Sandbox) -> Result<(), Failure> {
             delete(&mut client, &context.id).await?;
         }
     }
-    client
-        .ask("context.suspend", &object! {"context": main})
-        .await?;
+    let params = ContextName::new(main);
+    client.ask::<method::ContextSuspend>(&params).await?;
     sandbox.set_paused(true);
     Ok(())
 }
@@ -115,12 +113,12 @@ pub(super) async fn pause(
         Ok(None)
     };
     match paused.await {
-        Ok(None) => wire::empty(),
+        Ok(None) => answers::empty(),
         Ok(Some(sandbox)) => {
             let message = format!("sandbox {} is already paused", sandbox.id);
-            wire::error(StatusCode::CONFLICT, message)
+            answers::error(StatusCode::CONFLICT, message)
         }
-        Err(failure) => wire::failed(&failure),
+        Err(failure) => answers::failed(&failure),
     }
 }
 
@@ -181,7 +179,7 @@ pub(super) async fn fork(
     };
     match forked.await {
         Ok(all) => answer::json(StatusCode::CREATED, &all),
-        Err(failure) => wire::failed(&failure),
+        Err(failure) => answers::failed(&failure),
     }
 }
 
@@ -192,11 +190,12 @@ async fn fork_now(
     life: Duration,
 ) -> Result<Vec<Object<'static>>, Failure> {
     let mut client = guarded.client(sandbox.party)?;
-    let params = object! {"context": sandbox.main, "n": count};
-    let forked: Forked = client
-        .ask_for("context.fork", &params)
-        .await
-        .map_err(carried)?;
+    let params = ContextFork {
+        context: sandbox.main.clone(),
+        n: count,
+    };
+    let forked = client.ask::<method::ContextFork>(&params).await;
+    let forked = forked.map_err(carried)?;
     let branches = forked.branches.into_iter();
     branches
         .map(|branch| adopt(guarded, sandbox, branch, life))
@@ -211,7 +210,7 @@ fn adopt(
     life: Duration,
 ) -> Result<Object<'static>, Failure> {
     let Some(context) = branch.context else {
-        let failure = branch.error.unwrap_or_else(|| wire::gone(&from.id));
+        let failure = branch.error.unwrap_or_else(|| answers::gone(&from.id));
         let status = answer::status_of(failure.code).as_u16();
         let error = object! {"code": status, "message": failure.message};
         return Ok(object! {"error": error});

@@ -10,13 +10,13 @@ use axum::http::HeaderMap;
 use axum::routing::{MethodRouter, post};
 use futures_util::{Stream, StreamExt as _};
 use record::json::Object;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serve::protocol::{Code, Failure};
+use serde::de::DeserializeOwned;
+use wire::{Code, Failure, Method};
 
 use crate::client::Client;
+use crate::e2b::answers;
 use crate::e2b::connect::{self, Error, Messages};
 use crate::e2b::sandboxes::Sandbox;
-use crate::e2b::wire;
 use crate::front::Guarded;
 
 /// A call with one message.
@@ -89,7 +89,7 @@ where
         };
         match envelopes.await {
             Ok(envelopes) => connect::stream(envelopes.map(move |envelope| match own.is_gone() {
-                true => Err(io::Error::other(wire::gone(&own.id).message)),
+                true => Err(io::Error::other(answers::gone(&own.id).message)),
                 false => Ok(envelope),
             })),
             Err(error) => connect::failed(&error),
@@ -114,34 +114,28 @@ impl SandboxClient {
         })
     }
 
-    /// Makes a call about the context that has the files, in its new cell if it has none yet.
+    /// Makes a call about that context, in its new cell if it has none yet.
     /// Events of the call follow by [`Client::next`].
     ///
     /// # Errors
     /// See [`Client::ask`].
-    pub(super) async fn ask<T: DeserializeOwned>(
+    pub(super) async fn ask<M: Method>(
         &mut self,
-        method: &str,
-        mut params: Object<'_>,
-    ) -> Result<T, Failure> {
+        params: &M::Params,
+    ) -> Result<M::Answer, Failure> {
         let (client, sandbox) = (&mut self.client, &self.sandbox);
-        params.set("context", &sandbox.main);
-        match client.ask_for(method, &params).await {
+        match client.ask::<M>(params).await {
             Err(failure) if is_missing(&failure) && sandbox.is_made_when_used() => {
                 sandbox.open_main(client).await?;
-                client.ask_for(method, &params).await
+                client.ask::<M>(params).await
             }
             answer => answer,
         }
     }
 
-    /// The same where the answer is empty.
-    ///
-    /// # Errors
-    /// See [`Client::ask`].
-    pub(super) async fn tell(&mut self, method: &str, params: Object<'_>) -> Result<(), Failure> {
-        let _: IgnoredAny = self.ask(method, params).await?;
-        Ok(())
+    /// The context that has the files.
+    pub(super) fn context(&self) -> String {
+        self.sandbox.main.clone()
     }
 }
 

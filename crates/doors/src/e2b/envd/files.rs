@@ -1,5 +1,6 @@
 //! Contents of files over HTTP: as they are, and compressed by clients.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -10,14 +11,14 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use record::json::Object;
 use record::object;
 use serde::Deserialize;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure, FileList, FileName, FileRead, FileWrite, method};
 
 use super::call::SandboxClient;
 use super::form::{Form, bad, boundary};
 use super::path;
 use crate::answer::{self, Answer};
 use crate::e2b::sandboxes::Sandbox;
-use crate::e2b::{connect, wire};
+use crate::e2b::{answers, connect};
 use crate::files;
 use crate::front::{Guarded, held};
 use crate::upload::{Blocks, Chunks, Parts, to_the_end, write_parts};
@@ -41,9 +42,10 @@ pub(super) async fn download(
         let at = path::inside(&given).map_err(refused)?;
         let mut client = SandboxClient::connect(&guarded, &sandbox)?;
         // Also makes the cell of a sandbox that has none yet.
-        client.tell("file.stat", object! {"path": at}).await?;
-        let params = object! {"context": sandbox.main, "path": at};
-        files::answer(client.client, params).await
+        let stat = FileName::new(client.context(), &at);
+        client.ask::<method::FileStat>(&stat).await?;
+        let read = FileRead::new(client.context(), at);
+        files::answer(client.client, read).await
     };
     read.await
         .unwrap_or_else(|failure| failed(&failure, &given))
@@ -112,15 +114,20 @@ async fn write(
 ) -> Result<Object<'static>, Failure> {
     let at = path::inside(to).map_err(refused)?;
     let mut parts = Parts::of(chunks);
-    let content = parts.next().await?;
+    let content = parts.next().await?.unwrap_or_else(|| "".into());
+    let first = FileWrite::new(client.context(), &at, content);
     if parts.is_over() {
-        let params = object! {"path": at, "content": content};
-        client.tell("file.write", params).await?;
+        client.ask::<method::FileWrite>(&first).await?;
     } else {
         // Also makes the cell of a sandbox that has none yet.
-        client.tell("file.list", object! {"path": ""}).await?;
-        let params = object! {"context": client.sandbox.main, "content": content};
-        write_parts(&mut client.client, &at, params, parts).await?;
+        let top = FileList {
+            context: client.context(),
+            path: PathBuf::new(),
+            recursive: false,
+            depth: None,
+        };
+        client.ask::<method::FileList>(&top).await?;
+        write_parts(&mut client.client, first, parts).await?;
     }
     let shown = path::shown(&at.to_string_lossy());
     Ok(object! {"name": path::name(&shown), "type": "file", "path": shown})
@@ -151,7 +158,7 @@ fn failed(failure: &Failure, given: &str) -> Answer {
         (_, Some("ENOENT")) => StatusCode::NOT_FOUND,
         (_, Some("ENOSPC" | "EDQUOT")) => StatusCode::INSUFFICIENT_STORAGE,
         (Code::NotFound, None) => {
-            return wire::error(StatusCode::BAD_GATEWAY, wire::NO_SANDBOX);
+            return answers::error(StatusCode::BAD_GATEWAY, answers::NO_SANDBOX);
         }
         // An entry that is not a regular file has no error number.
         (_, Some(_)) | (Code::Failed, None) => StatusCode::BAD_REQUEST,
@@ -160,7 +167,7 @@ fn failed(failure: &Failure, given: &str) -> Answer {
     let shown: String = given.chars().take(256).collect();
     let message = match status {
         StatusCode::NOT_FOUND => format!("path '{shown}' does not exist"),
-        _ => wire::words(failure),
+        _ => answers::words(failure),
     };
-    wire::error(status, message)
+    answers::error(status, message)
 }

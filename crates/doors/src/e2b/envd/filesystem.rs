@@ -1,10 +1,12 @@
 //! The service `filesystem.Filesystem`, apart from watches.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use record::json::Object;
 use record::object;
 use serde::Deserialize;
+use wire::{FileList, FileMove, FileName, FileRemove, method};
 
 use super::call::{Call, SandboxClient};
 use super::entry::Entry;
@@ -22,12 +24,9 @@ pub(super) struct Named {
 /// # Errors
 /// It does not exist.
 pub(super) async fn find(client: &mut SandboxClient, at: &Path) -> Result<Entry, Error> {
-    #[derive(Deserialize)]
-    struct Answer {
-        found: Found,
-    }
-    let answer: Answer = client.ask("file.stat", object! {"path": at}).await?;
-    Ok(answer.found.entry)
+    let params = FileName::new(client.context(), at);
+    let stat = client.ask::<method::FileStat>(&params).await?;
+    Ok(Entry(stat.found.entry))
 }
 
 /// The directory at this path.
@@ -44,11 +43,6 @@ pub(super) async fn directory(client: &mut SandboxClient, at: &Path) -> Result<(
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct Found {
-    entry: Entry,
-}
-
 fn shown(entry: &Entry) -> Object<'static> {
     object! {"entry": entry.info()}
 }
@@ -63,8 +57,8 @@ pub(super) async fn stat(call: Call<Named>) -> Result<Object<'static>, Error> {
 pub(super) async fn make_directory(call: Call<Named>) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
     let at = path::inside(&call.message.path)?;
-    let params = object! {"path": at};
-    client.tell("file.make_directory", params).await?;
+    let params = FileName::new(client.context(), &at);
+    client.ask::<method::FileMakeDirectory>(&params).await?;
     let entry = find(&mut client, &at).await?;
     Ok(shown(&entry))
 }
@@ -78,17 +72,14 @@ pub(super) struct Moving {
 }
 
 pub(super) async fn rename(call: Call<Moving>) -> Result<Object<'static>, Error> {
-    #[derive(Deserialize)]
-    struct Answer {
-        moved: Found,
-    }
     let mut client = call.client()?;
-    let params = object! {
-        "from": path::inside(&call.message.source)?,
-        "to": path::inside(&call.message.destination)?,
+    let params = FileMove {
+        context: client.context(),
+        from: path::inside(&call.message.source)?,
+        to: path::inside(&call.message.destination)?,
     };
-    let answer: Answer = client.ask("file.move", params).await?;
-    Ok(shown(&answer.moved.entry))
+    let answer = client.ask::<method::FileMove>(&params).await?;
+    Ok(shown(&Entry(answer.moved.entry)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,32 +91,30 @@ pub(super) struct Listing {
 }
 
 pub(super) async fn list(call: Call<Listing>) -> Result<Object<'static>, Error> {
-    #[derive(Deserialize)]
-    struct Answer {
-        entries: Entries,
-    }
-    #[derive(Deserialize)]
-    struct Entries {
-        entries: Vec<Entry>,
-        is_cut: bool,
-    }
     let mut client = call.client()?;
     let at = path::inside(&call.message.path)?;
     directory(&mut client, &at).await?;
-    let params = object! {"path": at, "depth": call.message.depth.max(1)};
-    let Answer { entries } = client.ask("file.list", params).await?;
+    let params = FileList {
+        context: client.context(),
+        path: at,
+        recursive: false,
+        // The hub lists one level where this is missing.
+        depth: NonZeroU32::new(call.message.depth),
+    };
+    let entries = client.ask::<method::FileList>(&params).await?.entries;
     if entries.is_cut {
         let message = format!("there are more than {} entries", entries.entries.len());
         return Err(Error::new(Code::FailedPrecondition, message));
     }
-    let all: Vec<_> = entries.entries.iter().map(Entry::info).collect();
+    let all = entries.entries.into_iter();
+    let all: Vec<_> = all.map(|entry| Entry(entry).info()).collect();
     Ok(object! {"entries": all})
 }
 
 pub(super) async fn remove(call: Call<Named>) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
-    let params = object! {"path": path::inside(&call.message.path)?};
-    let removed = client.tell("file.remove", params).await;
+    let params = FileRemove::new(client.context(), path::inside(&call.message.path)?);
+    let removed = client.ask::<method::FileRemove>(&params).await;
     match removed.map_err(Error::from) {
         // What does not exist is removed already.
         Err(error) if error.code != Code::NotFound => Err(error),

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Bytes;
 use futures_util::Stream;
-use serve::protocol::{Code, Failure};
+use wire::{Code, Failure};
 
 use crate::upload::{Blocks, Chunks, unreadable};
 

@@ -20,8 +20,8 @@ use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 
+use super::answers;
 use super::sandboxes::Sandbox;
-use super::wire;
 use crate::answer::{self, Answer};
 use crate::front::Guarded;
 use call::{server_stream, unary};
@@ -49,7 +49,7 @@ pub(super) fn router() -> Router<Guarded> {
         .route("/SendSignal", unary(process::send_signal))
         .route("/Update", unary(process::update));
     Router::new()
-        .route("/health", get(|| async { wire::empty() }))
+        .route("/health", get(|| async { answers::empty() }))
         .route("/envs", get(envs))
         .route("/files", get(files::download).post(files::upload))
         .nest("/filesystem.Filesystem", filesystem)

@@ -12,14 +12,14 @@ use record::bytes::RawText;
 use record::json::Object;
 use record::object;
 use serde::{Deserialize, Serialize};
-use serve::protocol::{Failure, Watching};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use wire::{Failure, FileWatch, Said, method};
 
 use super::call::{Call, SandboxClient};
 use super::filesystem::directory;
 use super::path;
-use crate::client::{Client, Reply};
+use crate::client::Client;
 use crate::e2b::connect::{self, Code, Error};
 use crate::e2b::sandboxes::secret;
 
@@ -118,7 +118,11 @@ impl Watch {
     async fn begin(mut client: SandboxClient, wanted: &Wanted) -> Result<Self, Error> {
         let top = path::inside(&wanted.path)?;
         directory(&mut client, &top).await?;
-        let _: Watching = client.ask("file.watch", object! {"path": top}).await?;
+        let params = FileWatch {
+            context: client.context(),
+            path: top.clone(),
+        };
+        client.ask::<method::FileWatch>(&params).await?;
         Ok(Self {
             client: client.client,
             top,
@@ -137,7 +141,7 @@ impl Watch {
             why: String,
         }
         loop {
-            let Reply::Event(event) = self.client.next().await? else {
+            let Said::Event(event) = self.client.next().await? else {
                 continue;
             };
             let Ok(Event {
@@ -153,7 +157,7 @@ impl Watch {
                     let own = changes.iter().filter_map(|change| self.event(change));
                     return Ok(own.collect());
                 }
-                "watch_ended" => return Err(Failure::new(serve::protocol::Code::Lost, why)),
+                "watch_ended" => return Err(Failure::new(wire::Code::Lost, why)),
                 _ => {}
             }
         }

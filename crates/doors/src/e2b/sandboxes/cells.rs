@@ -1,16 +1,19 @@
 //! The cells of a sandbox: contexts of the hub.
 
 use record::error::Step;
-use record::object;
-use serve::protocol::{Code, ContextList, Failure, Reason};
+use serde_json::value::to_raw_value;
+use wire::{
+    Code, ContextCreate, ContextLabel, ContextListing, ContextName, Failure, FileName, Reason,
+    Request, method,
+};
 
 use super::{CodeContext, MOST_CONTEXTS, Sandbox};
 use crate::client::Client;
+use crate::e2b::answers::gone;
 use crate::e2b::code::{at_start, change_directory};
 use crate::e2b::envd::inside;
-use crate::e2b::wire::gone;
 use crate::e2b::{HOME, WORKSPACE};
-use crate::runs::Ran;
+use crate::runs::{self, ContextRun};
 
 /// The label of the contexts of sandboxes.
 const LABEL: &str = "e2b";
@@ -24,7 +27,8 @@ impl Sandbox {
         if self.inside().contexts.len() < MOST_CONTEXTS {
             return Ok(());
         }
-        let listed: ContextList = client.ask_for("context.list", &object! {}).await?;
+        let all = ContextListing::default();
+        let listed = client.ask::<method::ContextList>(&all).await?;
         let is_there = |own: &CodeContext| listed.contexts.iter().any(|it| it.context == own.id);
         // Default contexts get their cells when they are used.
         let mut inside = self.inside();
@@ -71,27 +75,22 @@ impl Sandbox {
         shared: bool,
     ) -> Result<(), Failure> {
         let creation = &self.creation;
-        let mut request = object! {"language": context.language};
-        if !creation.envs.is_empty() {
-            request.set("env", &creation.envs);
-        }
-        if let (Some(network), false) = (&creation.network, shared) {
-            request.set("network", network);
-        }
-        let mut params = object! {
-            "request": request,
-            "context": context.id,
-            "label": LABEL,
-            "keep": true,
+        let network = creation.network.as_ref().filter(|_| !shared);
+        let request = Request {
+            language: Some(&context.language),
+            env: Some(&creation.envs).filter(|envs| !envs.is_empty()),
+            network: network.and_then(|network| to_raw_value(network).ok()),
+            ..Request::default()
         };
-        match shared {
-            true => params.set("cell_of", &self.main),
-            false => {
-                let branches = creation.branches && context.language == "python";
-                params.set("branches", &branches)
-            }
+        let params = ContextCreate {
+            context: Some(context.id.clone()),
+            label: Some(LABEL.to_owned()),
+            keep: true,
+            branches: !shared && creation.branches && context.language == "python",
+            cell_of: shared.then(|| self.main.clone()),
+            ..ContextCreate::new(request.raw())
         };
-        match client.ask("context.create", &params).await {
+        match client.ask::<method::ContextCreate>(&params).await {
             // Another request has made it meanwhile.
             Err(failure) if is_there_already(&failure) => return Ok(()),
             created => drop(created?),
@@ -141,9 +140,9 @@ impl Sandbox {
     ) -> Result<(), Failure> {
         let code = change_directory(&context.language, &self.directory(&context.cwd))?;
         if let Ok(path) = inside(&context.cwd) {
-            let params = object! {"context": context.id, "path": path};
+            let params = FileName::new(&context.id, path);
             // If it was not made, and did not exist, it cannot be entered either.
-            let _ = client.ask("file.make_directory", &params).await;
+            let _ = client.ask::<method::FileMakeDirectory>(&params).await;
         }
         match self.prepare(client, context, &code).await? {
             true => Ok(()),
@@ -164,8 +163,8 @@ impl Sandbox {
         context: &CodeContext,
         code: &str,
     ) -> Result<bool, Failure> {
-        let params = object! {"context": context.id, "code": code};
-        let ran: Ran = client.ask_for("context.run", &params).await?;
+        let params = ContextRun::new(&context.id, code);
+        let ran = runs::execute(client, &params).await?;
         let mut inside = self.inside();
         let mut all = inside.contexts.iter_mut();
         if let Some(own) = all.find(|own| own.id == context.id) {
@@ -192,8 +191,12 @@ impl Sandbox {
     /// The server is ending.
     pub(in crate::e2b) async fn touch(&self, client: &mut Client) -> Result<(), Failure> {
         for context in self.contexts() {
-            let params = object! {"context": context.id, "label": LABEL};
-            match client.ask("context.label", &params).await {
+            let params = ContextLabel {
+                context: context.id,
+                label: Some(LABEL.to_owned()),
+                keep: false,
+            };
+            match client.ask::<method::ContextLabel>(&params).await {
                 Err(failure) if failure.code == Code::NotFound => {}
                 touched => drop(touched?),
             }
@@ -209,10 +212,8 @@ fn is_there_already(failure: &Failure) -> bool {
 
 /// Deletes a context, if it exists.
 pub(in crate::e2b) async fn delete(client: &mut Client, context: &str) -> Result<(), Failure> {
-    match client
-        .ask("context.delete", &object! {"context": context})
-        .await
-    {
+    let params = ContextName::new(context);
+    match client.ask::<method::ContextDelete>(&params).await {
         Err(failure) if failure.code != Code::NotFound => Err(failure),
         _ => Ok(()),
     }

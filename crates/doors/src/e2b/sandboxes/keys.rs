@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serve::Party;
-use serve::protocol::{Code, Failure};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedMutexGuard;
+use wire::{Code, Failure, Party};
 
 /// The most bytes of a key.
 const LONGEST: usize = 256;

@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use serve::Party;
-use serve::protocol::{Code, Failure};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use wire::{Code, Failure, Party};
 
 use super::HOME;
 use super::control::{Closed, Network};

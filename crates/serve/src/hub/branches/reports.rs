@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use serde_json::value::RawValue;
 use supervisor::Layout;
+use wire::{Branch, Checkpointed, Code, Compared, Failure, Forked, Resumed, Rewound, State};
 
 use super::{Complete, Fork, Forking, Origin, full, unlike};
 use crate::hub::client::Caller;
@@ -13,9 +14,6 @@ use crate::hub::requests::Request;
 use crate::hub::session::Doing;
 use crate::hub::suspend::Suspension;
 use crate::hub::{Hub, LinkId};
-use crate::protocol::{
-    Branch, Checkpointed, Code, Compared, Failure, Forked, Resumed, Rewound, State,
-};
 
 impl Hub {
     /// A checkpoint was made.

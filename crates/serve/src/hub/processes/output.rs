@@ -7,11 +7,11 @@
 
 use nix::sys::signal::Signal;
 use supervisor::{Order, ProcessOrder};
+use wire::{CallId, ProcessEvent};
 
 use super::super::client::json_of;
 use super::{Process, Processes};
 use crate::hub::{Action, ClientId, Hub, LinkId};
-use crate::protocol::{CallId, ProcessEvent};
 
 /// Bytes of output after which a supervisor gets the order that they were taken: no more than
 /// the smallest share that it lets be on its way.

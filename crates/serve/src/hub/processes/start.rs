@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use record::bytes::RawText;
 use supervisor::{ProcessOrder, ProcessStart as StartOrder};
+use wire::{Code, Failure, ProcessStart};
 
 use super::Process;
 use crate::hub::Hub;
 use crate::hub::client::Caller;
 use crate::hub::contexts::check_label;
 use crate::hub::requests::millis;
-use crate::protocol::{Code, Failure, ProcessStart};
 
 /// The most bytes of arguments and variables of one process: what execve(2) takes with the usual
 /// limit of the stack.

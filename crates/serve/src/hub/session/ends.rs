@@ -1,11 +1,11 @@
 //! The end of a cell, and of what it served.
 
 use supervisor::Order;
+use wire::{Code, Deleted, Failure, Notice, State};
 
 use super::{ENDING, Kind, Phase};
 use crate::hub::client::json_of;
 use crate::hub::{Action, ClientId, Hub, LinkId};
-use crate::protocol::{Code, Deleted, Failure, Notice, State};
 
 impl Hub {
     /// Ends a cell whose work is done or has nobody to be done for.

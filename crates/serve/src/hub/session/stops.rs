@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use supervisor::Order;
+use wire::{Code, Failure};
 
 use super::{Doing, ENDING, Job, Kind, Work};
 use crate::hub::client::{Caller, json_of};
 use crate::hub::contexts::GRACE;
 use crate::hub::{Action, Hub, LinkId};
-use crate::protocol::{Code, Failure};
 
 impl Hub {
     /// Cancels an execution: its cell ends.

@@ -143,7 +143,7 @@ fn what_a_shared_cell_cannot_have_is_refused_by_name() {
     world.join(1, 200, "more", "a");
     assert!(world.message(1, 200).contains("16 other"));
     // Another party cannot join a cell that it cannot see.
-    world.hub.connect(2, crate::Party::User(7), false);
+    world.hub.connect(2, wire::Party::User(7), false);
     world.join(2, 1, "x", "a");
     assert_eq!(world.code(2, 1), "not_found");
 }

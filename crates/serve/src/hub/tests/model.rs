@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use wire::{Budget, Shares};
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::hub::client::SMALL;
-use crate::{Budget, Shares};
 
 /// One thing that happens. Numbers choose among what there is.
 #[derive(Clone, Debug)]

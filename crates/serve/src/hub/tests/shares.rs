@@ -1,9 +1,11 @@
 //! Bytes, cells and checkpoints that parties share, and what each sees of them.
 
+use wire::{ONE_CALL, Party};
+
 use serde_json::{Value, json};
 
 use super::World;
-use crate::{ONE_CALL, Party, Settings};
+use crate::Settings;
 
 const MIB: usize = 1 << 20;
 const ONE: Party = Party::Door(1);
@@ -75,7 +77,7 @@ fn files_that_wait_behind_an_execution_count() {
 #[test]
 fn a_line_without_room_is_answered_by_its_id() {
     let mut world = two(Settings::default());
-    let failure = crate::protocol::Failure::new(crate::protocol::Code::Busy, "full");
+    let failure = wire::Failure::new(wire::Code::Busy, "full");
     let beginning = br#"{"id":7,"method":"run","params":{"request":{"code":"xxx"#;
     world.hub.no_room(1, beginning, failure);
     world.act();

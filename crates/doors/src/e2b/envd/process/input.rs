@@ -13,6 +13,7 @@ use record::bytes::RawText;
 use record::json::Object;
 use record::object;
 use serde::Deserialize;
+use wire::{ProcessInput, ProcessName, method};
 
 use super::selected::{Selector, find};
 use super::{Selected, order};
@@ -66,8 +67,12 @@ pub(in crate::e2b::envd) async fn send_input(
 
 async fn send(client: &mut SandboxClient, process: u64, input: &Input) -> Result<(), Error> {
     for data in input.pieces()? {
-        let params = object! {"process": process, "data": data};
-        order(client, "process.input", params).await?;
+        let params = ProcessInput {
+            context: client.context(),
+            process,
+            data,
+        };
+        order::<method::ProcessInput>(client, &params).await?;
     }
     Ok(())
 }
@@ -124,8 +129,11 @@ pub(in crate::e2b::envd) async fn close_input(
 ) -> Result<Object<'static>, Error> {
     let mut client = call.client()?;
     let process = find(&mut client, &call.message.process).await?;
-    let params = object! {"process": process.process};
-    order(&mut client, "process.close_input", params).await?;
+    let params = ProcessName {
+        context: client.context(),
+        process: process.process,
+    };
+    order::<method::ProcessCloseInput>(&mut client, &params).await?;
     Ok(object! {})
 }
 

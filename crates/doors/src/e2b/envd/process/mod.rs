@@ -14,8 +14,8 @@ use record::json::Object;
 use record::object;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serve::protocol::{self, Failure, ProcessInfo, ProcessStarted};
 use tokio::time::Instant;
+use wire::{Failure, Method, ProcessInfo, ProcessName, ProcessResize, ProcessSignal, method};
 
 use super::call::{Call, SandboxClient};
 use crate::e2b::connect::{Code, Error};
@@ -31,13 +31,13 @@ const BREATH: Duration = Duration::from_millis(5);
 
 /// Makes a call about a process that was found: an answer `not_found` means that it has ended
 /// since.
-async fn order(client: &mut SandboxClient, method: &str, params: Object<'_>) -> Result<(), Error> {
-    client.tell(method, params).await.map_err(ended)
+async fn order<M: Method>(client: &mut SandboxClient, params: &M::Params) -> Result<(), Error> {
+    client.ask::<M>(params).await.map(drop).map_err(ended)
 }
 
 fn ended(failure: Failure) -> Error {
     match failure.code {
-        protocol::Code::NotFound => Error::new(Code::NotFound, failure.message),
+        wire::Code::NotFound => Error::new(Code::NotFound, failure.message),
         _ => failure.into(),
     }
 }
@@ -53,8 +53,12 @@ pub(super) async fn connect(
 ) -> Result<impl Stream<Item = Bytes> + use<>, Error> {
     let mut client = call.client()?;
     let process = find(&mut client, &call.message.process).await?;
-    let params = object! {"process": process.process};
-    let started: ProcessStarted = client.ask("process.connect", params).await.map_err(ended)?;
+    let params = ProcessName {
+        context: client.context(),
+        process: process.process,
+    };
+    let started = client.ask::<method::ProcessConnect>(&params).await;
+    let started = started.map_err(ended)?;
     Ok(stream::events(client.client, &started))
 }
 
@@ -82,8 +86,12 @@ pub(super) async fn send_signal(call: Call<Signalling>) -> Result<Object<'static
         }
     };
     let process = find(&mut client, &call.message.process).await?;
-    let params = object! {"process": process.process, "signal": signal};
-    order(&mut client, "process.signal", params).await?;
+    let params = ProcessSignal {
+        context: client.context(),
+        process: process.process,
+        signal: signal.to_owned(),
+    };
+    order::<method::ProcessSignal>(&mut client, &params).await?;
     if signal == "SIGKILL" {
         until_gone(&mut client, process.process).await;
     }
@@ -111,8 +119,12 @@ pub(super) async fn update(call: Call<Updating>) -> Result<Object<'static>, Erro
     let mut client = call.client()?;
     let process = find(&mut client, &call.message.process).await?;
     if let Some(terminal) = &call.message.pty {
-        let params = object! {"process": process.process, "terminal": terminal.params()};
-        order(&mut client, "process.resize", params).await?;
+        let params = ProcessResize {
+            context: client.context(),
+            process: process.process,
+            terminal: terminal.size(),
+        };
+        order::<method::ProcessResize>(&mut client, &params).await?;
     }
     Ok(object! {})
 }

@@ -3,7 +3,7 @@
 use record::json::Object;
 use record::object;
 use serde::Deserialize;
-use serve::protocol::{ProcessInfo, ProcessList};
+use wire::{ContextName, ProcessInfo, method};
 
 use crate::e2b::connect::{Code, Error};
 use crate::e2b::envd::call::SandboxClient;
@@ -22,7 +22,8 @@ pub(super) struct Selector {
 /// # Errors
 /// See [`Client::ask`].
 pub(super) async fn all(client: &mut SandboxClient) -> Result<Vec<ProcessInfo>, Error> {
-    let listed: ProcessList = client.ask("process.list", object! {}).await?;
+    let params = ContextName::new(client.context());
+    let listed = client.ask::<method::ProcessList>(&params).await?;
     Ok(listed.processes)
 }
 

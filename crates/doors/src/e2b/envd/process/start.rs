@@ -1,12 +1,15 @@
 //! Starting programs.
 
+use std::path::PathBuf;
+
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use futures_util::Stream;
-use record::json::{List, Object, Pairs};
-use record::object;
+use record::bytes::RawText;
+use record::json::{List, Pairs};
+use record::quantity::Bound;
 use serde::Deserialize;
-use serve::protocol::ProcessStarted;
+use wire::{ProcessStart, TerminalSize, method};
 
 use super::stream;
 use crate::e2b::HOME;
@@ -58,12 +61,12 @@ struct Size {
 }
 
 impl Terminal {
-    pub(super) fn params(&self) -> Object<'static> {
+    pub(super) fn size(&self) -> TerminalSize {
         let (columns, rows) = self
             .size
             .as_ref()
             .map_or((80, 24), |size| (size.cols, size.rows));
-        object! {"columns": columns, "rows": rows}
+        TerminalSize { rows, columns }
     }
 }
 
@@ -78,29 +81,29 @@ impl Start {
     }
 
     /// The parameters of `process.start`, with a directory as programs name it.
-    fn params(&self, headers: &HeaderMap, cwd: Option<&str>) -> Result<Object<'static>, Error> {
-        let argv: Vec<_> = std::iter::once(&self.process.cmd)
-            .chain(self.process.args.iter())
-            .collect();
-        let mut params = object! {
-            "argv": argv,
-            "env": *self.process.envs,
-            "input": self.stdin.unwrap_or(true),
-            "events": true,
-        };
-        if let Some(cwd) = cwd {
-            params.set("cwd", cwd);
-        }
-        if let Some(terminal) = &self.pty {
-            params.set("terminal", &terminal.params());
-        }
-        if let Some(tag) = &self.tag {
-            params.set("tag", tag);
-        }
-        if let Some(wall) = connect::timeout(headers)? {
-            params.set("wall", &format!("{}ms", wall.as_millis()));
-        }
-        Ok(params)
+    fn params(
+        &self,
+        context: String,
+        headers: &HeaderMap,
+        cwd: Option<&str>,
+    ) -> Result<ProcessStart, Error> {
+        let text = |text: &String| RawText::from(text.as_str());
+        let argv = std::iter::once(&self.process.cmd).chain(self.process.args.iter());
+        let env = self.process.envs.iter();
+        Ok(ProcessStart {
+            context,
+            argv: Some(argv.map(text).collect()),
+            env: env
+                .map(|(name, value)| (name.clone(), text(value)))
+                .collect(),
+            cwd: cwd.map(PathBuf::from),
+            input: self.stdin.unwrap_or(true),
+            terminal: self.pty.as_ref().map(Terminal::size),
+            wall: connect::timeout(headers)?.map(|wall| Bound(Some(wall))),
+            tag: self.tag.clone(),
+            events: true,
+            ..ProcessStart::default()
+        })
     }
 }
 
@@ -109,9 +112,10 @@ pub(in crate::e2b::envd) async fn start(
 ) -> Result<impl Stream<Item = Bytes> + use<>, Error> {
     let cwd = call.message.directory();
     let cwd = cwd.map(|cwd| call.sandbox.directory(&cwd));
-    let params = call.message.params(&call.headers, cwd.as_deref())?;
+    let context = call.sandbox.main.clone();
+    let params = (call.message).params(context, &call.headers, cwd.as_deref())?;
     let mut client = call.client()?;
-    let started: ProcessStarted = client.ask("process.start", params).await?;
+    let started = client.ask::<method::ProcessStart>(&params).await?;
     Ok(stream::events(client.client, &started))
 }
 
@@ -132,15 +136,19 @@ mod tests {
         }));
         let expected = json!({
             "argv": ["/bin/bash", "-l", "-c", "x"], "env": {"A": "b"}, "cwd": "/workspace/d",
-            "input": false, "events": true, "tag": "t", "wall": "60000ms",
+            "context": "c", "input": false, "events": true, "tag": "t", "wall": "1m",
         });
         assert_eq!(asked.directory().as_deref(), Some("/home/user/d"));
-        let params = asked.params(&headers, Some("/workspace/d")).unwrap();
+        let params = asked
+            .params("c".to_owned(), &headers, Some("/workspace/d"))
+            .unwrap();
         assert_eq!(serde_json::to_value(params).unwrap(), expected);
         let terminal = start(json!({
             "process": {"cmd": "sh"}, "pty": {"size": {"cols": 100, "rows": 30}},
         }));
-        let params = terminal.params(&HeaderMap::new(), None).unwrap();
+        let params = terminal
+            .params("c".to_owned(), &HeaderMap::new(), None)
+            .unwrap();
         let params = serde_json::to_value(params).unwrap();
         assert_eq!(params["terminal"], json!({"columns": 100, "rows": 30}));
         assert_eq!(params["input"], true);

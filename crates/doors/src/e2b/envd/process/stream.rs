@@ -9,9 +9,9 @@ use futures_util::Stream;
 use futures_util::stream::{StreamExt as _, once, unfold};
 use record::json::Object;
 use record::object;
-use serve::protocol::{ProcessEvent, ProcessStarted};
+use wire::{ProcessEvent, ProcessStarted, Said};
 
-use crate::client::{Client, Reply};
+use crate::client::Client;
 use crate::e2b::connect;
 
 /// A keepalive follows after this time without an event.
@@ -31,7 +31,7 @@ pub(super) fn events(
             Ok(said) => said,
         };
         match said {
-            Ok(Reply::Event(event)) => match serde_json::from_str(event.get()) {
+            Ok(Said::Event(event)) => match serde_json::from_str(event.get()) {
                 Ok(event @ ProcessEvent::ProcessEnded { .. }) => {
                     let last = [message(&shown(event)), connect::end(None)].concat();
                     Some((last.into(), None))
@@ -39,7 +39,7 @@ pub(super) fn events(
                 Ok(event) => Some((message(&shown(event)), Some(client))),
                 Err(_) => Some((Bytes::new(), Some(client))),
             },
-            Ok(Reply::Result(_)) => Some((Bytes::new(), Some(client))),
+            Ok(Said::Result(_)) => Some((Bytes::new(), Some(client))),
             Err(failure) => Some((connect::end(Some(&failure.into())), None)),
         }
     });
