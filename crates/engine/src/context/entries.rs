@@ -29,13 +29,13 @@ pub struct Entry {
     /// Relative to the workspace.
     path: RawText,
     /// `file`, `directory`, `link` or `other`.
-    pub kind: &'static str,
+    kind: &'static str,
     /// Bytes of a file.
     size: u64,
     /// When it was last changed, in seconds since 1970.
-    pub mtime: i64,
+    mtime: i64,
     /// Permission bits.
-    pub mode: u32,
+    mode: u32,
     /// The text of a link.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<RawText>,

@@ -2,16 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use broker::{Config, SecretHeader, Upstream};
-use zeroize::Zeroizing;
-
-use super::Cell;
+use super::{Cell, config};
 use crate::network::CellBroker;
 use jail::child::report::Role;
 use jail::launch::Signed;
-use plan::{EgressPlan, Plan, host_bundle};
+use plan::EgressPlan;
 use record::error::{Result, SetupError, Step};
-use spec::{Egress, Limits, Network};
 
 impl Cell<'_> {
     /// Takes sockets for the broker from init, and starts it with the last of them.
@@ -43,7 +39,7 @@ impl Cell<'_> {
 
     /// Tells the broker what the program may reach.
     pub(crate) fn configure_broker(&self) -> Result<()> {
-        match (&self.broker, config_of(&self.plan)) {
+        match (&self.broker, config::of(&self.plan)) {
             (Some(broker), Some(mut config)) if self.has_program => {
                 let signed = self.running.signed.as_ref();
                 config.certificate = signed.map(Signed::open);
@@ -51,46 +47,5 @@ impl Cell<'_> {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// What the broker decides by, in a cell that has one.
-fn config_of(plan: &Plan) -> Option<Config> {
-    match &plan.network {
-        Network::Hosts(egress) if plan.egress.is_some() => Some(config(egress, &plan.limits)),
-        _ => None,
-    }
-}
-
-/// What the broker decides by.
-fn config(egress: &Egress, limits: &Limits) -> Config {
-    Config {
-        rules: egress.rules.clone(),
-        check_names: egress.check_names,
-        secrets: (egress.secrets.iter())
-            .map(|secret| SecretHeader {
-                host: secret.host.clone(),
-                port: secret.port,
-                tls: secret.tls,
-                name: secret.name.clone(),
-                value: Zeroizing::default(),
-            })
-            .collect(),
-        upstream: Upstream {
-            certificates: host_bundle(),
-            ..Upstream::default()
-        },
-        limits: broker::Limits {
-            sent_bytes: limits.net_sent.map(|bytes| bytes.0),
-            received_bytes: limits.net_received.map(|bytes| bytes.0),
-            // The ranges of the table fit.
-            connections: u32::try_from(limits.connections).unwrap_or(u32::MAX),
-            connections_total: limits.connections_total,
-            connections_per_second: (limits.connection_rate)
-                .map(|rate| u32::try_from(rate).unwrap_or(u32::MAX)),
-            queries: limits.dns_queries,
-            ..broker::Limits::default()
-        },
-        ..Config::default()
     }
 }

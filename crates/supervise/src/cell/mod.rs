@@ -1,5 +1,6 @@
 //! A cell as an object: started, given executions, ended.
 
+mod config;
 mod egress;
 mod end;
 mod freeze;
