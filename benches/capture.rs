@@ -7,12 +7,12 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use cell::capture::{Capture, ReadStatus};
-use cell::spec::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe;
+use spec::Bytes;
+use supervise::capture::{Capture, ReadStatus};
 
 const FLOOD: u64 = 4 << 30;
 

@@ -21,7 +21,7 @@ const RECIPES: &str = "recipes";
 const SHARED: &[(&str, &str, &str)] = &[(
     "java",
     "Shim.java",
-    "../crates/cell/src/drivers/java/Shim.java",
+    "../crates/languages/src/java/Shim.java",
 )];
 
 /// The Rust source of the recipes in src/recipe/catalogue.rs: every folder with

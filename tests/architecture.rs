@@ -1,77 +1,56 @@
-//! Dependencies point down the flow, and `unsafe` stays where it belongs.
+//! What Cargo cannot enforce between crates: `unsafe` stays where it belongs, and so does what runs
+//! inside of a cell.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules of crates/cell from the bottom up: each may use those before it. Cargo
-/// keeps the order between crates. A new module gets its line where the flow has it.
-const FLOW: &[&str] = &[
-    "drivers",
-    "spec",
-    "probe",
-    "rootfs",
+/// The crates that have `unsafe`: system calls; the clone, and what runs inside of a cell. All
+/// others forbid it.
+const UNSAFE: &[&str] = &["jail", "sys"];
+
+/// The crates that `jail::child` uses: what runs inside knows the prepared plan and the types that
+/// it is made of, and not what started it.
+const INSIDE: &[&str] = &[
+    "hosts",
+    "languages",
     "plan",
+    "record",
+    "spec",
+    "sys",
     "workspace",
-    "carry",
-    "hints",
-    "child",
-    "launch",
-    "supervise",
-    "run",
-    "context",
-    "server",
-    "doctor",
 ];
-
-/// All that these may use, whatever stands below them.
-const CONFINED: &[(&str, &[&str])] = &[
-    // The table of languages, from which specs and plans derive what they need.
-    ("drivers", &[]),
-    ("spec", &["drivers"]),
-    ("workspace", &["plan", "spec"]),
-    // It knows processes, not cells.
-    ("carry", &[]),
-    // What runs inside knows the prepared plan and the types that it is made of.
-    ("child", &["drivers", "plan", "rootfs", "spec", "workspace"]),
-    // A plan is pure: it holds facts about the host, and asks for none.
-    ("plan", &["drivers", "probe", "rootfs", "spec"]),
-];
-
-/// Where `unsafe` may stand in crates/cell: inside a cell, and at the one call that
-/// clones. Besides that, only crates/sys has any: all other crates forbid it.
-const UNSAFE: &[&str] = &["child", "launch"];
 
 type Checked = Result<(), Box<dyn Error>>;
 
-struct Source {
-    module: String,
-    path: PathBuf,
-    /// Without comments.
-    code: String,
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn sources() -> Result<Vec<Source>, Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/cell/src");
+/// The folders in `crates/`, by name.
+fn crates() -> Result<Vec<String>, Box<dyn Error>> {
     let mut found = Vec::new();
-    let mut todo = vec![root.clone()];
+    for entry in fs::read_dir(root().join("crates"))? {
+        found.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    assert!(found.len() > 15, "{found:?}");
+    Ok(found)
+}
+
+/// The Rust files beneath a directory.
+fn sources(top: PathBuf) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let (mut found, mut todo) = (Vec::new(), vec![top]);
     while let Some(dir) = todo.pop() {
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
             if path.is_dir() {
                 todo.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let inside = path.strip_prefix(&root)?.with_extension("");
-                let module = inside.components().next().ok_or("no name")?;
-                found.push(Source {
-                    module: module.as_os_str().to_string_lossy().into_owned(),
-                    code: without_comments(&fs::read_to_string(&path)?),
-                    path,
-                });
+                found.push(path);
             }
         }
     }
+    assert!(!found.is_empty());
     Ok(found)
 }
 
@@ -80,80 +59,55 @@ fn without_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n")
 }
 
-/// The crate's modules that `code` names: `crate::one::…` and `crate::{one, two}`.
-fn used(code: &str) -> BTreeSet<String> {
-    let root = "crate::";
-    let mut found = BTreeSet::new();
-    for (start, _) in code.match_indices(root) {
-        let rest = &code[start + root.len()..];
-        match rest.strip_prefix('{') {
-            Some(group) => found.extend(names_in_group(group)),
-            None => found.extend(first_name(rest)),
+/// The first name of each path in `code`, such as `plan` of `plan::Plan`; of one that begins with
+/// `crate`, the second one after it.
+fn used(code: &str) -> Vec<(String, bool)> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    for (end, _) in code.match_indices("::") {
+        let before = &code[..end];
+        let name = before.rsplit(|c| !is_name(c)).next().unwrap_or_default();
+        let rest = &before[..before.len() - name.len()];
+        match rest.strip_suffix("crate::") {
+            Some(_) => found.push((name.to_owned(), true)),
+            None if !rest.ends_with(':') => found.push((name.to_owned(), false)),
+            None => {}
         }
     }
-    found.retain(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
     found
 }
 
-fn first_name(text: &str) -> Option<String> {
-    let name: String = text
-        .chars()
-        .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-        .collect();
-    (!name.is_empty()).then_some(name)
-}
-
-fn names_in_group(group: &str) -> Vec<String> {
-    let mut depth = 0;
-    let mut items = vec![String::new()];
-    for c in group.chars() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => items.push(String::new()),
-            _ => {}
-        }
-        if let Some(item) = items.last_mut()
-            && (c != ',' || depth > 0)
-        {
-            item.push(c);
+#[test]
+fn all_crates_but_two_forbid_unsafe() -> Checked {
+    let mut files = vec![
+        "src/lib.rs".to_owned(),
+        "rootfs-builder/src/lib.rs".to_owned(),
+    ];
+    for name in crates()? {
+        if !UNSAFE.contains(&name.as_str()) {
+            files.push(format!("crates/{name}/src/lib.rs"));
         }
     }
-    items
-        .iter()
-        .filter_map(|item| first_name(item.trim()))
-        .collect()
+    for file in files {
+        let text = fs::read_to_string(root().join(&file))?;
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{file}");
+    }
+    Ok(())
 }
 
 #[test]
-fn dependencies_point_down_the_flow() -> Checked {
-    let rank: BTreeMap<&str, usize> = FLOW.iter().copied().zip(0..).collect();
-    let confined: BTreeMap<&str, &[&str]> = CONFINED.iter().copied().collect();
+fn what_runs_inside_knows_nothing_of_what_started_it() -> Checked {
+    let crates = crates()?;
     let mut wrong = Vec::new();
-    for source in sources()? {
-        let module = source.module.as_str();
-        if module == "lib" {
-            continue;
-        }
-        let Some(own) = rank.get(module) else {
-            wrong.push(format!(
-                "{}: `{module}` has no place in FLOW",
-                source.path.display()
-            ));
-            continue;
-        };
-        for name in used(&source.code) {
-            let allowed = name == module
-                || match confined.get(module) {
-                    Some(names) => names.contains(&name.as_str()),
-                    None => rank.get(name.as_str()).is_some_and(|other| other < own),
-                };
-            if !allowed {
-                wrong.push(format!(
-                    "{}: `{module}` uses `{name}`",
-                    source.path.display()
-                ));
+    for path in sources(root().join("crates/jail/src/child"))? {
+        let code = without_comments(&fs::read_to_string(&path)?);
+        for (name, is_own) in used(&code) {
+            let is_outside = match is_own {
+                true => name != "child",
+                false => crates.contains(&name) && !INSIDE.contains(&name.as_str()),
+            };
+            if is_outside {
+                wrong.push(format!("{}: `{name}`", path.display()));
             }
         }
     }
@@ -162,33 +116,17 @@ fn dependencies_point_down_the_flow() -> Checked {
 }
 
 #[test]
-fn unsafe_stays_where_it_belongs() -> Checked {
-    for source in sources()? {
-        let has = source
-            .code
-            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .any(|word| word == "unsafe");
-        let may = UNSAFE.contains(&source.module.as_str());
-        assert!(may || !has, "{}: unsafe", source.path.display());
-    }
-    Ok(())
-}
-
-#[test]
-fn other_crates_forbid_unsafe() -> Checked {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for file in [
-        "src/lib.rs",
-        "crates/archive/src/lib.rs",
-        "crates/doors/src/lib.rs",
-        "crates/record/src/lib.rs",
-        "crates/serve/src/lib.rs",
-        "rootfs-builder/src/lib.rs",
-    ] {
-        let text = fs::read_to_string(root.join(file))?;
-        assert!(text.contains("#![forbid(unsafe_code)]"), "{file}");
-    }
-    Ok(())
+fn uses_are_found() {
+    let code = "use crate::one::Two;\nuse plan::{Plan, x::Y};\nfn f() { spec::nine::g() }";
+    let expected = [
+        ("crate", false),
+        ("one", true),
+        ("plan", false),
+        ("x", false),
+        ("spec", false),
+    ];
+    let expected = expected.map(|(name, is_own)| (name.to_owned(), is_own));
+    assert_eq!(used(code), expected);
 }
 
 /// A link gets lost where the tree travels as plain files.
@@ -207,25 +145,6 @@ fn no_source_is_a_symbolic_link() -> Checked {
         }
     }
     Ok(())
-}
-
-#[test]
-fn the_flow_names_what_is_there() -> Checked {
-    let there: BTreeSet<String> = sources()?.into_iter().map(|source| source.module).collect();
-    for module in FLOW {
-        assert!(
-            there.contains(*module),
-            "FLOW has `{module}`, which is not in crates/cell/src"
-        );
-    }
-    Ok(())
-}
-
-#[test]
-fn uses_are_found() {
-    let code = "use crate::one::Two;\nuse crate::{three, four::{Five, six}, seven as eight};\nfn f() { crate::nine::g() }";
-    let found: Vec<String> = used(code).into_iter().collect();
-    assert_eq!(found, ["four", "nine", "one", "seven", "three"]);
 }
 
 /// What reads or makes parsed values, or keeps them for a while before their type is known: they take

@@ -16,14 +16,14 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell::cgroup::{Attempt, CellCgroup, CgroupLimits, CgroupSite};
-use cell::spec::{Bytes, CgroupChoice};
+use cgroup::{Attempt, CellCgroup, CgroupLimits, CgroupSite};
 use nix::errno::Errno;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike as _;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use spec::{Bytes, CgroupChoice};
 
 /// The controllers that cells use.
 const ALL: [&str; 3] = ["cpu", "memory", "pids"];

@@ -6,13 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::{events, schema};
-use cell::spec::RemoteRequest;
 use cellblock::show::{self, Style};
 use proptest::prelude::*;
 use record::bytes::RawText;
 use record::event::Event;
 use record::{CodeError, Record};
 use serde_json::{Value, json};
+use spec::RemoteRequest;
 
 const SAMPLES: [&str; 6] = ["ok", "rich", "error", "cut", "hostile", "setup"];
 

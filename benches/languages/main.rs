@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use cell::drivers::{self, Delivery};
 use clap::Parser;
+use languages::{self, Delivery};
 use nix::unistd::Uid;
 use serde::Serialize;
 use serde_json::Value;
@@ -131,7 +131,7 @@ fn measure(args: &Args) -> Result<()> {
         runs: args.runs,
     };
     let (mut works, mut skipped) = (Vec::new(), Vec::new());
-    for driver in drivers::TABLE {
+    for driver in languages::TABLE {
         if let Delivery::File(_) = driver.delivery {
             skipped.push(format!("{}: it has no shim", driver.name));
         }
@@ -217,7 +217,7 @@ struct Times {
 
 impl Bench {
     fn measure(&mut self, work: &Work) -> Result<Measured> {
-        let driver = drivers::find(work.language).ok_or("an unknown language")?;
+        let driver = languages::find(work.language).ok_or("an unknown language")?;
         let profile = driver.profile.map_or("default", |profile| profile.name);
         let rootfs = if self.is_prepared {
             driver.rootfs

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use cell::drivers;
 use serde_json::Value;
 
 use crate::Result;
@@ -56,7 +55,7 @@ impl Work {
         let argv = argv.filter_map(|word| word.as_str().map(str::to_owned));
         // What follows the last flag is the shim and its channel.
         let mut words: Vec<String> = argv
-            .take_while(|word| !word.starts_with(drivers::DIRECTORY))
+            .take_while(|word| !word.starts_with(languages::DIRECTORY))
             .collect();
         let interpreter = words.first().ok_or("the plan has no program")?;
         match self.by {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use cell::spec::Bytes;
 use serde_json::Value;
+use spec::Bytes;
 
 use crate::Result;
 use crate::scene::Scene;

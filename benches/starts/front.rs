@@ -11,11 +11,11 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cell::server::{Base, Spawner};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_dumpable;
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use serde_json::{Value, json};
+use supervisor::{Base, Spawner};
 
 use crate::Result;
 use crate::record::every_layer;

@@ -11,9 +11,9 @@ use std::io::{IsTerminal as _, Write as _};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::sys::signal::Signal;
 
-use cell::BlockedSignals;
 use record::error::{Result, SetupError};
 use record::terminal;
+use supervise::BlockedSignals;
 
 /// One call of the builder.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! # Theory of operation
 //!
 //! A prepared root file system is a directory tree with a manifest, under a name of
-//! a store. [`cell::rootfs`] finds such a tree for a launch; everything that makes or
+//! a store. [`plan::rootfs`] finds such a tree for a launch; everything that makes or
 //! changes one is here:
 //!
 //! - [`recipe`] reads recipes and lock files.
@@ -32,10 +32,10 @@ mod tool;
 
 pub use archive::{Report, Skipped};
 pub use build::{AddRequest, BuildRequest, PlannedBuild, PlannedFile, add, build, plan};
-pub use cell::rootfs::{Manifest, Store};
 pub use errors::with_hint;
 pub use import::{ImportRequest, Imported, import};
 pub use listing::{Change, Difference};
+pub use plan::rootfs::{Manifest, Store};
 pub use recipe::{Recipe, recipes};
 pub use store::{Listed, choose_default, list, remove, withdraw_default};
 

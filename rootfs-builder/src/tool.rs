@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use crate::errors::{NO_SPACE, store_error};
 use crate::job::interrupted;
-use cell::run;
-use cell::spec::mirrors;
-use cell::spec::network::{PartialEgress, PartialNetwork};
-use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
-use cell::spec::quantity::Bound;
-use cell::spec::units::Bytes;
-use cell::spec::{self, Ask, Mode, Partial, RootfsRef, Spec, Stdin, Stdio};
+use engine::run;
 use record::error::{Result, SetupError};
 use record::stream::Text;
 use record::{Outcome, Record};
+use spec::mirrors;
+use spec::network::{PartialEgress, PartialNetwork};
+use spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
+use spec::quantity::Bound;
+use spec::units::Bytes;
+use spec::{self, Ask, Mode, Partial, RootfsRef, Spec, Stdin, Stdio};
 
 /// The directory inside that a tool may write to.
 pub(crate) const OUT: &str = "/out";

@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use super::options::Options;
 use super::serve::declare_groups;
 use super::values::{Variable, variable};
-use cell::spec::quantity::Bound;
+use spec::quantity::Bound;
 
 /// Keep an interpreter between calls: variables, imports, open files and workspace
 ///

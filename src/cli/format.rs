@@ -6,8 +6,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::error::ErrorKind;
 
-use cell::spec::Bytes;
 use record::format::{Format, Shape};
+use spec::Bytes;
 
 /// In which shape a record is printed.
 #[derive(Args, Clone, Debug, Default)]

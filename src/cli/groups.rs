@@ -13,10 +13,8 @@ use super::values::{
     FileFrom, NetworkChoice, OutputTo, PathPair, PortList, TmpfsAt, Variable, device, file_from,
     info_to, link_at, named, output_to, pass_fd, path_pair, tmpfs_at, variable,
 };
-use cell::spec::quantity::Bound;
-use cell::spec::{
-    Bytes, Device, Layer, OnOutput, PartialLimits, PassedFd, ProcChoice, limits, profiles,
-};
+use spec::quantity::Bound;
+use spec::{Bytes, Device, Layer, OnOutput, PartialLimits, PassedFd, ProcChoice, limits, profiles};
 
 /// Options under one heading.
 pub(super) trait Group: Args + Default {

@@ -20,9 +20,9 @@ pub use values::{OutputTo, PathPair, PortList, Variable};
 
 use options::Needed;
 
-use cell::spec::{Mode, Partial};
 use record::bytes::RawText;
 use record::error::Result;
+use spec::{Mode, Partial};
 
 mod context;
 mod format;

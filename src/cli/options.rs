@@ -10,14 +10,14 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
 use super::values::{FileFrom, NetworkChoice, OutputTo, PathPair, PortList};
-use cell::spec::PassedFd;
-use cell::spec::network::{PartialEgress, PartialNetwork};
-use cell::spec::partial::{
+use record::error::{Result, SetupError, Step};
+use spec::PassedFd;
+use spec::network::{PartialEgress, PartialNetwork};
+use spec::partial::{
     GivenContent, Partial, PartialBind, PartialFile, PartialLandlock, PartialLimits,
     PartialOverlay, PartialPlace, PlaceKind,
 };
-use cell::spec::ports::{PartialPorts, PortLists};
-use record::error::{Result, SetupError, Step};
+use spec::ports::{PartialPorts, PortLists};
 
 /// The options that `run`, `exec` and `plan` have in common.
 #[derive(Clone, Debug, Default)]

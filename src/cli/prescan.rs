@@ -10,9 +10,9 @@ use super::format::{Shaped, format_max};
 use super::options::Needed;
 use super::outputs::Outputs;
 use super::values::{FileFrom, OutputTo, file_from, info_to, output_to, pass_fd, split_value};
-use cell::spec::Mode;
-use cell::spec::descriptors::NUMBERS;
 use record::format::{Format, Shape};
+use spec::Mode;
+use spec::descriptors::NUMBERS;
 
 /// What the words of a command line say, right or wrong.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use cell::spec::units::Bytes;
+use spec::units::Bytes;
 
 /// Prepared root filesystems: build, list, choose, show, verify, import, remove
 #[derive(Args, Debug)]

@@ -11,9 +11,9 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::groups::{Environment, Files, Limits, Networking, Security};
 use super::options::Options;
-use cell::spec::quantity::Bound;
-use cell::spec::{Bytes, Partial};
 use record::error::Result;
+use spec::quantity::Bound;
+use spec::{Bytes, Partial};
 
 /// Keep a server that runs code for its clients, in contexts and in single runs
 ///
@@ -297,7 +297,7 @@ fn warm(text: OsString) -> Result<Warm, String> {
     let wanted = || "wants LANG:N, such as python:2".to_owned();
     let text = text.to_str().ok_or_else(wanted)?;
     let (language, count) = text.split_once(':').ok_or_else(wanted)?;
-    let driver = cell::drivers::find(language);
+    let driver = languages::find(language);
     if driver.is_none() && language != "blank" {
         return Err(format!(
             "{language:?} is not a language, but wants blank or one of {}",
@@ -316,7 +316,7 @@ fn warm(text: OsString) -> Result<Warm, String> {
 
 /// The languages that exist.
 fn languages() -> String {
-    let names = cell::drivers::TABLE.iter().map(|driver| driver.name);
+    let names = languages::TABLE.iter().map(|driver| driver.name);
     names.collect::<Vec<_>>().join(", ")
 }
 
@@ -324,7 +324,7 @@ fn languages() -> String {
 fn template(text: &str) -> Result<(String, String), String> {
     let split = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let (name, language) = split.ok_or("wants NAME=LANGUAGE, such as base=python")?;
-    let driver = cell::drivers::find(language);
+    let driver = languages::find(language);
     let driver = driver.ok_or_else(|| {
         format!(
             "{language:?} is not a language, but wants one of {}",

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::groups::{Call, Group};
 use super::*;
-use cell::spec::OnOutput;
-use cell::spec::network::PartialNetwork;
-use cell::spec::quantity::Bound;
-use cell::spec::units::Bytes;
 use record::format::Format;
+use spec::OnOutput;
+use spec::network::PartialNetwork;
+use spec::quantity::Bound;
+use spec::units::Bytes;
 
 /// Reads a command line as a call does.
 fn parse<T: Into<OsString> + Clone>(words: &[T]) -> Result<Invocation, clap::Error> {

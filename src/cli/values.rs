@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use cell::spec::{Bytes, Device, PassedFd};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
+use spec::{Bytes, Device, PassedFd};
 
 /// `SRC[:DST]`. The last colon counts, so a source with a colon in its name
 /// needs its destination spelled out.

@@ -11,9 +11,9 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 
 use crate::cli::{self, Shell};
-use cell::plan::seccomp;
-use cell::rootfs::Store;
-use cell::spec::profiles;
+use plan::rootfs::Store;
+use plan::seccomp;
+use spec::profiles;
 
 /// Has the name of a shell when its script asks.
 pub(super) const VARIABLE: &str = "CELLBLOCK_COMPLETE";
@@ -83,7 +83,7 @@ fn values_of(arg: &Arg) -> Option<fn() -> Vec<String>> {
 }
 
 fn languages() -> Vec<String> {
-    let drivers = cell::drivers::TABLE.iter();
+    let drivers = languages::TABLE.iter();
     drivers.map(|driver| driver.name.to_owned()).collect()
 }
 

@@ -15,7 +15,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
-use cell::spec::Spec;
+use spec::Spec;
 
 const DIRECTORY: OFlag = OFlag::O_PATH
     .union(OFlag::O_DIRECTORY)

@@ -4,14 +4,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use cell::drivers::{Driver, TABLE};
-use cell::rootfs::{Manifest, Tree};
-use cell::run::interpreter;
-use cell::spec::{Network, Spec, limits};
+use engine::run::interpreter;
+use languages::{Driver, TABLE};
 use nix::sys::signal::{SigSet, Signal};
+use plan::rootfs::{Manifest, Tree};
 use record::error::{Result, SetupError, Step};
 use record::words::in_unit;
 use serve::mcp::{About, Interpreter, speak};
+use spec::{Network, Spec, limits};
 
 /// Limits that a model can do something about.
 const LIMITS: [(&str, &str); 5] = [

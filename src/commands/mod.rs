@@ -9,13 +9,13 @@ use std::io::{self, Write as _};
 use std::time::Instant;
 
 use crate::cli::{self, Invocation, Prescan};
-pub use cell::run::CellStart;
-use cell::run::refused;
-use cell::spec::{Partial, read_descriptors};
+pub use engine::run::CellStart;
+use engine::run::refused;
 use outlet::Outlet;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
 use run::How;
+use spec::{Partial, read_descriptors};
 use sys::inherited::Inherited;
 
 mod completions;
@@ -86,7 +86,7 @@ pub fn dispatch_starting(
             ))
         }
         Ok(Invocation::Context(wanted)) => finish(context::run(&wanted, &words, environment)),
-        Ok(Invocation::Doctor(doctor)) => finish(cell::doctor::run(doctor.json)),
+        Ok(Invocation::Doctor(doctor)) => finish(doctor::run(doctor.json)),
         Ok(Invocation::Show(wanted)) => finish(show::show(&wanted)),
         Ok(Invocation::Policy(policy)) => finish(policy::run(&policy.action)),
         Ok(Invocation::Rootfs(rootfs)) => finish(rootfs::run(rootfs.action)),

@@ -11,12 +11,12 @@ use nix::errno::Errno;
 use super::{complain, destination, plots, print};
 use crate::cli::{OutputTo, Outputs};
 use crate::show;
-use cell::run::Events;
-use cell::spec::Mode;
+use engine::run::Events;
 use record::Record;
 use record::error::{Result, SetupError, Step};
 use record::format::Format;
 use record::terminal;
+use spec::Mode;
 use sys::inherited::Inherited;
 
 /// Bytes of a record that are written at once.

@@ -7,12 +7,12 @@ use serde::Serialize;
 use super::print;
 use super::run::{lend, load};
 use crate::cli::Options;
-use cell::plan::Plan;
-use cell::probe::HostFacts;
-use cell::run;
-use cell::spec::{Layer, Mode, Partial};
+use engine::run;
+use plan::Plan;
+use plan::probe::HostFacts;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
+use spec::{Layer, Mode, Partial};
 use sys::inherited::Inherited;
 
 /// What `cellblock plan` prints.
@@ -41,7 +41,7 @@ pub(super) fn print_plan(
 ) -> Result<u8> {
     let mut spec = load(mode, options, flags?)?;
     lend(&mut spec, &run::Passed::default(), inherited)?;
-    let resolved = run::resolve(&spec).map_err(cell::explain)?;
+    let resolved = run::resolve(&spec).map_err(hints::explain)?;
     let document = PlanDocument {
         schema: "cellblock.plan.v1",
         profile: &spec.profile,

@@ -8,14 +8,14 @@ use std::path::Path;
 use toml::{Table, Value};
 
 use crate::cli::PolicyAction;
-use cell::plan::seccomp::{self, Held, Policy, Rule};
-use cell::spec::load::read_text;
-use cell::spec::partial::Partial;
-use cell::spec::profiles::{self, built_in};
-use cell::spec::read::quoted_key;
-use cell::spec::resolve::{Origin, SpecLayer};
+use plan::seccomp::{self, Held, Policy, Rule};
 use record::error::{Result, SetupError, Step};
 use record::terminal;
+use spec::load::read_text;
+use spec::partial::Partial;
+use spec::profiles::{self, built_in};
+use spec::read::quoted_key;
+use spec::resolve::{Origin, SpecLayer};
 
 /// Exit status of `policy check` when something is wrong.
 const UNSOUND: u8 = 1;
@@ -57,7 +57,12 @@ pub(super) fn run(action: &PolicyAction) -> Result<u8> {
 pub(super) fn list(seccomp: &[(&str, &str)]) -> String {
     let profiles: Vec<(&str, String)> = built_in()
         .iter()
-        .map(|profile| (profile.name, profile.description().unwrap_or_default()))
+        .map(|profile| {
+            (
+                profile.name,
+                profiles::description(profile).unwrap_or_default(),
+            )
+        })
         .collect();
     let mut text = section("profiles (--policy)", &profiles);
     text.push('\n');
@@ -247,7 +252,7 @@ mod tests {
             let (name, description) = line.trim_start().split_once(' ').unwrap();
             assert_eq!(name, profile.name);
             let description = Some(description.trim_start().to_owned());
-            assert_eq!(description, profile.description());
+            assert_eq!(description, profiles::description(profile));
         }
         assert_eq!(lines.len(), 1 + built_in().len());
         assert_eq!(

@@ -15,8 +15,8 @@ use serve::client::Client;
 use serve::protocol::{Ran, Run};
 
 use crate::cli::Options;
-use cell::spec::Partial;
-use cell::spec::partial::PartialFile;
+use spec::Partial;
+use spec::partial::PartialFile;
 
 /// Longer files are refused: a request has at most 16M.
 const LONGEST: u64 = 16 << 20;

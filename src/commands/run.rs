@@ -8,12 +8,13 @@ use std::time::Instant;
 use super::outlet::{self, Outlet};
 use super::{FAILED, complain, destination, remote};
 use crate::cli::{Options, TERMINAL_TAKEN};
-use cell::run::{CellStart, Compiled, Info, Passed};
-use cell::spec::{self, Ask, Mode, Partial, Spec, Stdio};
-use cell::{Parent, run};
+use engine::run;
+use engine::run::{CellStart, Compiled, Info, Passed};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::{Outcome, Record};
+use spec::{self, Ask, Mode, Partial, Spec, Stdio};
+use supervise::Parent;
 use sys::inherited::Inherited;
 
 /// How a program or code is run, besides what the options say.
@@ -66,7 +67,7 @@ pub(super) fn execute(
                 compiled: (start == CellStart::Cold).then_some(&compiled),
             };
             match start {
-                CellStart::Carried => cell::execute_carried(caller, spec, began),
+                CellStart::Carried => engine::context::execute_carried(caller, spec, began),
                 _ => run::execute_for(caller, spec, began),
             }
         }

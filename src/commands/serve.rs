@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use super::mcp;
 use crate::cli::{self, Server};
-use cell::drivers::find;
-use cell::server::{Base, Renewal, Spawner, Templates};
-use cell::spec::quantity::Bound;
-use cell::spec::{self, Ask, Bytes, Mode, Network, Partial, Placed, Spec, Stdio, UserLimits};
 use doors::{Listening, Most, e2b};
+use languages::find;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Uid, getpid, setsid};
 use record::error::{Result, SetupError, Step};
 use serve::net::{Doors, Listener, connections};
 use serve::{Hub, Settings, Store, Warm};
+use spec::quantity::Bound;
+use spec::{self, Ask, Bytes, Mode, Network, Partial, Placed, Spec, Stdio, UserLimits};
+use supervisor::{Base, Renewal, Spawner, Templates};
 use sys::inherited::Inherited;
 
 /// The variable with a token for clients of HTTP.
@@ -88,7 +88,7 @@ pub(super) fn serve(
     let mut settings = settings(wanted, &usual);
     let drain = settings.drain;
     // Each supervisor's memory is a copy of this one's.
-    cell::secrets::hide(&usual.network)?;
+    jail::launch::secrets::hide(&usual.network)?;
     allow_many_descriptors();
     // Before anything is opened that a supervisor need not have.
     let spawner = Spawner::fork(Base {
@@ -311,7 +311,7 @@ fn settings(wanted: &cli::Serve, usual: &Spec) -> Settings {
 /// The share that each cell has of what the kernel counts per user. Warns where that is nothing,
 /// and of processes, of which a cell has as many as its limit allows.
 fn share(cells: usize, usual: &Spec) -> UserLimits {
-    let share = cell::probe::user_limits().divided(cells);
+    let share = plan::probe::user_limits().divided(cells);
     if share.inotify_instances == 0 {
         let needed = 2 * cells;
         eprintln!(

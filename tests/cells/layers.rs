@@ -4,7 +4,7 @@
 //! names all of these, so that a layer which loses its second line of defence
 //! is seen.
 
-use cell::spec::Layer;
+use spec::Layer;
 
 use crate::attacks;
 use crate::cells::prelude::*;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cell::doctor::{Check, Report, SCHEMA, Status};
+use doctor::{Check, Report, SCHEMA, Status};
 
 use crate::skip::skip;
 

@@ -1,6 +1,6 @@
 //! Several executions in one process: what persists, and what ends it.
 
-use cell::drivers::frames::{Displayed, Frame};
+use languages::frames::{Displayed, Frame};
 
 use super::harness::{Bench, lasting_bash, other, python};
 

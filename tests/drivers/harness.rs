@@ -12,8 +12,8 @@ use std::thread;
 
 pub(crate) use super::run::{Run, finish, parsed};
 use crate::skip::skip;
-use cell::drivers::frames::{Code, Frame, FrameReader, Request, Work};
-use cell::drivers::{CHANNEL_FD, DIRECTORY, Driver, find};
+use languages::frames::{Code, Frame, FrameReader, Request, Work};
+use languages::{CHANNEL_FD, DIRECTORY, Driver, find};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use record::bytes::RawText;
 use sha2::{Digest as _, Sha256};

@@ -1,6 +1,6 @@
 //! What Java code gets from its driver.
 
-use cell::drivers::frames::Frame;
+use languages::frames::Frame;
 
 use super::harness::{Bench, other};
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use cell::drivers::frames::{Displayed, Frame, FrameReader, Request, Work};
+use languages::frames::{Displayed, Frame, FrameReader, Request, Work};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
 use record::bytes::RawText;

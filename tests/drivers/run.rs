@@ -6,7 +6,7 @@ use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell::drivers::frames::{Displayed, Frame, FrameReader};
+use languages::frames::{Displayed, Frame, FrameReader};
 use record::json::Json;
 use record::{CodeError, ResultItem};
 use serde_json::Value;

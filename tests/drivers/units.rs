@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Runs a test program, where there is such an interpreter.
 fn passes(program: &str, arguments: &[&str]) {
-    let drivers = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/cell/src/drivers");
+    let drivers = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/languages/src");
     let run = Command::new(program)
         .args(arguments)
         .env("PYTHONPATH", drivers.join("python"))

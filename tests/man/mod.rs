@@ -50,10 +50,8 @@ fn policy_format() -> String {
     );
     roff.control("SH", ["DESCRIPTION"]);
     paragraphs(&mut roff, include_str!("policy.txt"));
-    let schema = schemars::schema_for!(cell::spec::Partial).to_value();
-    let default = cell::spec::profiles::find_built_in("default")
-        .unwrap()
-        .source;
+    let schema = schemars::schema_for!(spec::Partial).to_value();
+    let default = spec::profiles::find_built_in("default").unwrap().source;
     let default: serde_json::Value = toml::from_str(default).unwrap();
     let style = reference::Style {
         root: "TOP LEVEL",
@@ -81,7 +79,7 @@ fn request_format() -> String {
     );
     roff.control("SH", ["DESCRIPTION"]);
     paragraphs(&mut roff, include_str!("request.txt"));
-    let schema = cell::spec::RemoteRequest::json_schema_document().to_value();
+    let schema = spec::RemoteRequest::json_schema_document().to_value();
     let style = reference::Style {
         root: "FIELDS",
         defaults: None,

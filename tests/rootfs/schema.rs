@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use cell::rootfs::Manifest;
+use plan::rootfs::Manifest;
 use serde_json::Value;
 
 fn schema() -> Value {

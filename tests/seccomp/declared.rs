@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use cell::plan::seccomp::{Alternative, Arch, Policy, Rule, Unheld, Verdict, Width};
+use plan::seccomp::{Alternative, Arch, Policy, Rule, Unheld, Verdict, Width};
 
 use super::machine::Data;
 

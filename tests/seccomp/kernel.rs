@@ -2,8 +2,8 @@
 
 use std::os::fd::RawFd;
 
-use cell::plan::seccomp::{Arch, Compiled, Insn};
 use libc::{c_int, c_long};
+use plan::seccomp::{Arch, Compiled, Insn};
 
 /// How a single call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

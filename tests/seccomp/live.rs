@@ -3,8 +3,8 @@
 
 use std::os::fd::AsRawFd;
 
-use cell::plan::seccomp::{Compiled, Unheld, precompiled};
 use libc::{EAFNOSUPPORT, ENOPROTOOPT, ENOSYS, EPERM};
+use plan::seccomp::{Compiled, Unheld, precompiled};
 
 use super::kernel::{Call, Ended, in_child};
 

@@ -1,7 +1,7 @@
 //! The kernel's side: what it checks when a program is loaded, what the program
 //! answers for a call, and the walk over a call number before any call.
 
-use cell::plan::seccomp::Insn;
+use plan::seccomp::Insn;
 
 /// The data that a program checks.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::mpsc;
 use std::thread;
 
-use cell::plan::seccomp::{Arch, Compiled, Unheld, precompiled};
+use plan::seccomp::{Arch, Compiled, Unheld, precompiled};
 
 use super::kernel::{Call, Ended, errno, load};
 

@@ -1,6 +1,6 @@
 //! The policies as files, and the programs that they become.
 
-use cell::plan::seccomp::{Arch, BUILTIN, Errno, Policy, Unheld, Verdict, compile, precompiled};
+use plan::seccomp::{Arch, BUILTIN, Errno, Policy, Unheld, Verdict, compile, precompiled};
 use record::error::Step;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -293,7 +293,7 @@ fn a_policy_of_two_actions_equals_plain_seccompiler() {
     }
 }
 
-fn plain(policy: &Policy, arch: Arch, target: TargetArch) -> Vec<cell::plan::seccomp::Insn> {
+fn plain(policy: &Policy, arch: Arch, target: TargetArch) -> Vec<plan::seccomp::Insn> {
     let rules = policy.rules.iter().filter_map(|(call, rule)| {
         let alternatives = match &rule.verdict {
             Verdict::AllowIf { when, .. } => when.as_slice(),
@@ -316,7 +316,7 @@ fn plain(policy: &Policy, arch: Arch, target: TargetArch) -> Vec<cell::plan::sec
         .collect()
 }
 
-fn condition(condition: &cell::plan::seccomp::Condition) -> SeccompCondition {
+fn condition(condition: &plan::seccomp::Condition) -> SeccompCondition {
     let operator = condition
         .mask
         .map_or(SeccompCmpOp::Eq, SeccompCmpOp::MaskedEq);

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
-use cell::plan::seccomp::{BUILTIN, Compiled, Unheld, precompiled};
+use plan::seccomp::{BUILTIN, Compiled, Unheld, precompiled};
 
 use super::kernel::load;
 

@@ -1,6 +1,6 @@
 //! Policies that no person would write, to try programs of every shape.
 
-use cell::plan::seccomp::{Arch, Policy};
+use plan::seccomp::{Arch, Policy};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use zeroize::Zeroizing;
 
-use crate::rules::Rules;
+use hosts::{NameChecks, Rules};
 
 /// The longest configuration, in bytes of JSON.
 const MOST: u32 = 4 << 20;
@@ -34,17 +34,6 @@ pub struct Config {
     pub certificate: Option<Certificate>,
     /// How names are resolved outside.
     pub upstream: Upstream,
-}
-
-/// Whether names inside of a connection are checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NameChecks {
-    /// They must be the name that was connected to.
-    #[default]
-    On,
-    /// They are not looked at.
-    Off,
 }
 
 /// Bounds of a cell's connections. `None` is no bound.
@@ -175,14 +164,14 @@ pub struct Identity {
 pub struct Sockets {
     /// For each allowed port, on 0.0.0.0 and on [::] (with `IPV6_V6ONLY`).
     pub tcp: Vec<(u16, OwnedFd)>,
-    /// DNS by UDP, on [`crate::synthetic::DNS_IPV4`] and [`crate::synthetic::DNS_IPV6`].
+    /// DNS by UDP, on [`hosts::synthetic::DNS_IPV4`] and [`hosts::synthetic::DNS_IPV6`].
     /// The latter is local by its route alone, for which bind(2) needs `IP_FREEBIND` (ip(7)).
     pub dns_udp: Vec<OwnedFd>,
     /// DNS by TCP, on the same addresses.
     pub dns_tcp: Vec<OwnedFd>,
-    /// The HTTP proxy, on 127.0.0.1:[`crate::synthetic::PROXY_PORT`].
+    /// The HTTP proxy, on 127.0.0.1:[`hosts::synthetic::PROXY_PORT`].
     pub proxy: Vec<OwnedFd>,
-    /// The SOCKS5 proxy, on 127.0.0.1:[`crate::synthetic::SOCKS_PORT`].
+    /// The SOCKS5 proxy, on 127.0.0.1:[`hosts::synthetic::SOCKS_PORT`].
     pub socks: Vec<OwnedFd>,
 }
 

@@ -12,9 +12,9 @@ use crate::relay::Pipe;
 use crate::report::{Reason, Verdict, Via};
 use crate::request::{self, Form};
 use crate::resolve::Lookup;
-use crate::rules::Host;
 use crate::socket;
 use crate::terminate::Terminated;
+use hosts::Host;
 
 /// What is known of a socket's readiness. Events come once for each change
 /// (`EPOLLET`, epoll(7)).
@@ -160,7 +160,7 @@ impl Connection {
         if let Some(mut terminated) = self.terminated.take() {
             return terminated.explain(&self.client, reason, &self.host_shown());
         }
-        let is_failure = reason.verdict() == Verdict::Failed;
+        let is_failure = Verdict::from(reason) == Verdict::Failed;
         let waits_for_proxy = !self.established && self.form != Some(Form::Absolute);
         let answer = match (self.via, self.guard.speaks) {
             _ if self.received > 0 => return false,

@@ -13,7 +13,7 @@ use simple_dns::{
 };
 
 use crate::report::shown;
-use crate::rules::Name;
+use hosts::Name;
 
 /// The longest query that is read, in bytes: as long as EDNS makes them.
 pub(crate) const MAX_QUERY: usize = 1232;

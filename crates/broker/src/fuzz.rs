@@ -11,7 +11,7 @@ use crate::guard::tls::{self, Hello};
 use crate::report::{MAX_HOST, Reason};
 use crate::request::{self, Asked};
 use crate::resolve::read_answer;
-use crate::rules::{Host, Name};
+use hosts::{Host, Name};
 
 /// A DNS query of the cell.
 pub fn dns_query(bytes: &[u8]) {

@@ -2,7 +2,7 @@
 //! carries them.
 //!
 //! A cell with an allowlist has an empty network namespace. Its init makes local routes
-//! for a synthetic network of each family ([`synthetic`]) and listening sockets for each
+//! for a synthetic network of each family ([`hosts::synthetic`]) and listening sockets for each
 //! allowed port ([`Sockets`]), and hands them out. The broker answers DNS queries for
 //! allowed names with synthetic addresses, accepts what connects to them, resolves the
 //! name outside, and dials. Nothing that comes from the cell is ever forwarded to a
@@ -27,12 +27,11 @@ mod relay;
 pub mod report;
 mod request;
 mod resolve;
-pub mod rules;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 mod socket;
-pub mod synthetic;
+mod synthetic;
 mod terminate;
 
 use std::fs::File;
@@ -44,8 +43,8 @@ use self::log::Log;
 use self::report::{Failed, Report, shown};
 
 pub use config::{
-    Certificate, Config, Identity, Limits, MOST_SECRET, NameChecks, SecretHeader, Sockets,
-    Upstream, send_secret,
+    Certificate, Config, Identity, Limits, MOST_SECRET, SecretHeader, Sockets, Upstream,
+    send_secret,
 };
 
 /// Serves one cell until the control socket ends, and ends this process: with status 0

@@ -6,7 +6,7 @@ use httparse::{Request, Status};
 
 use crate::guard::authority::{authority, host_and_port};
 use crate::report::{Reason, Verdict};
-use crate::rules::{Host, Name};
+use hosts::{Host, Name};
 
 /// The longest request to a proxy, in bytes.
 pub(crate) const MAX_REQUEST: usize = 16 << 10;
@@ -142,7 +142,7 @@ pub(crate) fn socks_refusal(reason: Reason, greeted: bool) -> Vec<u8> {
         Reason::Unreachable | Reason::NoAddress | Reason::NoResolver => 4,
         Reason::ConnectionRefused => 5,
         Reason::DialTimeout => 6,
-        _ if reason.verdict() == Verdict::Failed => 1,
+        _ if Verdict::from(reason) == Verdict::Failed => 1,
         _ => 2,
     })
 }
@@ -154,7 +154,7 @@ pub(crate) fn http_refusal(reason: Reason, host: &str) -> Vec<u8> {
         Reason::TooSlow => "408 Request Timeout",
         Reason::DialTimeout | Reason::Idle => "504 Gateway Timeout",
         Reason::Resources => "503 Service Unavailable",
-        _ if reason.verdict() == Verdict::Failed => "502 Bad Gateway",
+        _ if Verdict::from(reason) == Verdict::Failed => "502 Bad Gateway",
         _ => "403 Forbidden",
     };
     let text = format!("cellblock: {host}: {}\n", reason.explain());
@@ -236,12 +236,12 @@ mod tests {
     fn only_refusals_are_forbidden() {
         for reason in Reason::ALL {
             let text = String::from_utf8(http_refusal(*reason, "example.com")).unwrap();
-            let class = match reason.verdict() {
+            let class = match Verdict::from(*reason) {
                 Verdict::Failed => "HTTP/1.1 5",
                 _ => "HTTP/1.1 4",
             };
             assert!(text.starts_with(class), "{reason:?}: {text}");
-            if reason.verdict() == Verdict::Failed {
+            if Verdict::from(*reason) == Verdict::Failed {
                 assert_ne!(socks_refusal(*reason, true)[1], 2, "{reason:?}");
             }
         }

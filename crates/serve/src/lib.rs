@@ -1,7 +1,7 @@
 //! Protocols in front of cells.
 //!
 //! A server's front end is one process, whose one thread that decides waits for nothing. It speaks with clients
-//! ([`protocol`]) and with the supervisors of its cells ([`cell::server`]), and launches
+//! ([`protocol`]) and with the supervisors of its cells ([`supervisor`]), and launches
 //! nothing itself:
 //!
 //! ```text
@@ -45,5 +45,5 @@ pub use store::Store;
 
 /// The canonical name of a language, also for an alias; `None` for an unknown language.
 pub fn language(name: &str) -> Option<&'static str> {
-    cell::drivers::find(name).map(|driver| driver.name)
+    languages::find(name).map(|driver| driver.name)
 }

@@ -38,18 +38,27 @@ pub fn attribute_is_one(file: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// Runs `work` in a copy of this process that is no child of it. The copy ends after
+/// Runs `work` with `data` in a copy of this process that is no child of it and has no other
+/// descriptor than `keep`; `work` gets what closing the others returned. The copy ends after
 /// `work`, without running any destructors of this process.
 ///
 /// # Errors
 /// `EDEADLK` when this process has more than one thread: in the copy, locks that
 /// the others hold would stay locked for ever. Otherwise those of clone3(2) and
 /// waitid(2).
-pub fn spawn_detached(work: impl FnOnce()) -> Result<(), Errno> {
+pub fn spawn_detached<T: Copy + 'static>(
+    data: T,
+    keep: OwnedFd,
+    work: fn(T, OwnedFd, Result<(), Errno>),
+) -> Result<(), Errno> {
     let child = fork_to(|| {
         i32::from(
             fork_to(|| {
-                work();
+                // SAFETY: this copy goes from here to its end without running any destructors of
+                // the process that it is a copy of, and a function with these arguments uses no
+                // other descriptor that it did not open itself.
+                let closed = unsafe { crate::process::close_all_but(keep.as_fd()) };
+                work(data, keep, closed);
                 0
             })
             .is_err(),

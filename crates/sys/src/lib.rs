@@ -6,6 +6,8 @@
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[cfg(debug_assertions)]
+pub mod alone;
 mod bare;
 pub mod beneath;
 pub mod buffer;
@@ -14,11 +16,13 @@ pub mod clone;
 pub mod destination;
 pub mod double_fork;
 pub mod environment;
+pub mod identity;
 pub mod inherited;
 pub mod landlock;
 pub mod listing;
 mod lock;
 pub mod memory;
+mod memory_file;
 pub mod mount;
 pub mod nested;
 pub mod net;
@@ -42,6 +46,7 @@ pub mod watched;
 pub mod xattr;
 
 pub use lock::{flock, flock_within};
+pub use memory_file::memory_file;
 
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 

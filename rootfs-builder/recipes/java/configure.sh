@@ -27,7 +27,7 @@ mkdir -p ".$home/lib/server"
     -XX:SharedClassListFile="$list" >/dev/null 2>&1
 rm "$list"
 
-# What cellblock has Java run (crates/cell/src/drivers/java), which would otherwise be compiled
+# What cellblock has Java run (crates/languages/src/java), which would otherwise be compiled
 # at each start: by the name under which cellblock looks for this very source.
 place=$PWD/usr/lib/cellblock/java
 name=$(sha256sum /recipe/Shim.java | cut -c 1-16)

@@ -11,7 +11,7 @@ use crate::files::read_beneath;
 use crate::packages::debian;
 use crate::recipe::{Debian, Npm, Pip, Recipe, check_packages};
 use crate::store::{self, manifest_at};
-use cell::rootfs::{Base, Manifest, Store};
+use plan::rootfs::{Base, Manifest, Store};
 use record::error::Result;
 
 /// A request to derive a rootfs from another one.

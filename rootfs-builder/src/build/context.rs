@@ -15,7 +15,7 @@ use crate::packages::Cache;
 use crate::store::{Draft, fresh_id};
 use crate::tool::{Tool, cell_uid};
 use archive::Budget;
-use cell::rootfs::Manifest;
+use plan::rootfs::Manifest;
 use record::error::{Result, Step};
 
 /// The directories and the state of one build.

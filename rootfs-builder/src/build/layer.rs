@@ -13,7 +13,7 @@ use crate::packages::pip::{self, Pip};
 use crate::packages::{Download, fetch, npm};
 use crate::recipe::{Archive, Lock, Locked, Recipe, RecipeFolder, SUITE, Wheel};
 use crate::tool::{OUT, RECIPE, Tool};
-use cell::rootfs::Package;
+use plan::rootfs::Package;
 use record::error::Result;
 
 /// The path of Python when no recipe names it.

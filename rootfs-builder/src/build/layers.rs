@@ -13,7 +13,7 @@ use crate::files::read_beneath;
 use crate::packages::debian::Repository;
 use crate::packages::{digest_of, npm};
 use crate::recipe::{Lock, Locked, Recipe, RecipeFolder};
-use cell::rootfs::{Manifest, Package, Prepared, Store};
+use plan::rootfs::{Manifest, Package, Prepared, Store};
 use record::error::Result;
 
 /// The file's path in a tree.

@@ -29,9 +29,8 @@ use crate::import::version_in;
 use crate::recipe::{LOCK_FILE, Lock, RecipeFolder, chain};
 use crate::store;
 use crate::tool::{Failure, RECIPE, Tool};
-use cell::drivers;
-use cell::rootfs::{Interpreter, Manifest, Prepared, Recipe, Store};
 use layers::Layers;
+use plan::rootfs::{Interpreter, Manifest, Prepared, Recipe, Store};
 use record::error::{Result, SetupError, Step};
 
 mod add;
@@ -234,7 +233,7 @@ fn smoke_test(context: &BuildContext, tree: &Path, folder: &RecipeFolder) -> Res
         context
             .job
             .step(&format!("testing {language} of {}", recipe.name));
-        let profile = drivers::find(language).and_then(|driver| driver.profile);
+        let profile = languages::find(language).and_then(|driver| driver.profile);
         let name = format!("{}: smoke.{language}", recipe.name);
         let words = words.iter().map(String::as_str);
         let ended = Tool::confined(&name, words, profile.map(|profile| profile.name))

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::tool::{Failure, Tool};
-use cell::drivers;
-use cell::rootfs::{Interpreter, Tree};
-use cell::spec::RootfsRef;
+use plan::rootfs::{Interpreter, Tree};
 use record::error::{Result, Step};
+use spec::RootfsRef;
 
 /// Time for an interpreter to print its version; a Java machine needs a second.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,7 +21,7 @@ pub(super) fn detect(directory: &Path) -> Result<BTreeMap<String, Interpreter>> 
     let tree = Tree::find(&RootfsRef::Dir(directory.to_owned()), None, None)?;
     let mut versions: BTreeMap<&str, Option<String>> = BTreeMap::new();
     let mut found = BTreeMap::new();
-    for driver in drivers::TABLE {
+    for driver in languages::TABLE {
         for path in own_first(driver.interpreters) {
             if !tree.has_program(Path::new(path)) {
                 continue;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::job::Job;
 use crate::store::{self, Draft};
 use archive::{Budget, Destination, Options, Report};
-use cell::rootfs::{Manifest, Package, Store};
+use plan::rootfs::{Manifest, Package, Store};
 use record::error::{Result, SetupError, Step};
 
 mod blobs;

@@ -14,7 +14,7 @@ use nix::fcntl::readlinkat;
 use nix::sys::stat::{FileStat, fstat};
 
 use super::{Kind, Listing};
-use cell::rootfs::{LISTING, MANIFEST};
+use plan::rootfs::{LISTING, MANIFEST};
 use record::error::{Result, SetupError, Step};
 use sys::beneath::Beneath;
 use sys::process::has_one_thread;

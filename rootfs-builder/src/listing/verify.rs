@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{HEADER, Kind, Listing, of_tree};
 use crate::errors::failed;
-use cell::rootfs::{LISTING, Manifest};
+use plan::rootfs::{LISTING, Manifest};
 use record::bytes::{RawText, hex};
 use record::error::Result;
 

@@ -14,9 +14,9 @@ use crate::errors::{failed, store_error};
 use crate::files::read_beneath;
 use crate::recipe::Npm;
 use crate::tool::{OUT, Tool};
-use cell::rootfs::Package;
-use cell::spec::mirrors;
+use plan::rootfs::Package;
 use record::error::Result;
+use spec::mirrors;
 
 /// npm itself, from its registry: Debian's has some four hundred packages.
 const VERSION: &str = "11.19.1";

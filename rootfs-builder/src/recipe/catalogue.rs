@@ -10,8 +10,8 @@ use super::{FILE, LOCK_FILE, Lock, Recipe};
 use crate::errors::failed;
 use crate::files::walk;
 use crate::packages::digest_of;
-use cell::spec::read::{did_you_mean, listed};
 use record::error::{Result, SetupError, Step};
+use spec::read::{did_you_mean, listed};
 
 /// A built-in recipe: the name of its folder, and all its files.
 type BuiltIn = (&'static str, &'static [(&'static str, &'static [u8])]);

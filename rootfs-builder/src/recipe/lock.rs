@@ -3,8 +3,8 @@
 use crate::errors::store_error;
 use serde::{Deserialize, Serialize};
 
-use cell::spec::read::{Format, parse};
 use record::error::{Result, SetupError, Step};
+use spec::read::{Format, parse};
 
 /// The file's name in a recipe's folder.
 pub(crate) const LOCK_FILE: &str = "lock.toml";

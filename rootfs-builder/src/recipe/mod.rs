@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::build::Globs;
-use cell::rootfs::check_name;
-use cell::spec::read::{Format, parse};
+use plan::rootfs::check_name;
 use record::error::{Result, SetupError, Step};
+use spec::read::{Format, parse};
 
 mod catalogue;
 mod lock;

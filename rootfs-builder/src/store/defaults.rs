@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt as _, symlink};
 
 use super::{fresh_id, lock, make_trees};
 use crate::errors::failed;
-use cell::rootfs::{Store, check_name, is_absent};
+use plan::rootfs::{Store, check_name, is_absent};
 use record::error::Result;
 
 /// Makes the rootfs `name` the default where `usual` would be.

@@ -15,7 +15,7 @@ use crate::errors::{failed, store_error};
 use crate::files::set_mode;
 use crate::listing::{self, Listing};
 use archive::Budget;
-use cell::rootfs::{FORMAT, LISTING, MANIFEST, Manifest, Store};
+use plan::rootfs::{FORMAT, LISTING, MANIFEST, Manifest, Store};
 use record::error::Result;
 use sys::tree::erase;
 

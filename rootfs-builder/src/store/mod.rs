@@ -1,5 +1,5 @@
 //! The writing side of the store: trees are begun, named, removed, and deleted once
-//! unused. [`cell::rootfs::Store`] has the layout and finds trees.
+//! unused. [`plan::rootfs::Store`] has the layout and finds trees.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsString};
@@ -15,7 +15,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::errors::{failed, store_error};
 use crate::files::set_mode;
-use cell::rootfs::{Manifest, Store, check_name, is_absent};
+use plan::rootfs::{Manifest, Store, check_name, is_absent};
 use record::error::{Result, SetupError, Step};
 use sys::tree::erase;
 

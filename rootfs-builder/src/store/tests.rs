@@ -119,7 +119,7 @@ fn a_cell_keeps_its_tree_while_the_name_goes_to_another() {
     make(&store, "some", "new");
     let new = store.find("some").unwrap().unwrap();
     let text =
-        |found: &cell::rootfs::Prepared| fs::read_to_string(found.path.join("usr/bin/x")).unwrap();
+        |found: &plan::rootfs::Prepared| fs::read_to_string(found.path.join("usr/bin/x")).unwrap();
     assert_eq!((text(&old), text(&new)), ("old".into(), "new".into()));
     // An old tree in use is not a tree in the making.
     drop(begin(&store, "some").unwrap());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{print_text, table};
-use cell::drivers::{self, Driver};
+use languages::{self, Driver};
 use record::error::{Result, SetupError, Step};
 use rootfs_builder::Store;
 
@@ -20,7 +20,7 @@ impl Defaults {
             let found = store.find_default(driver.rootfs).ok().flatten();
             (driver.name, found.map(|found| found.name))
         };
-        Self(drivers::TABLE.iter().map(of).collect())
+        Self(languages::TABLE.iter().map(of).collect())
     }
 
     /// The languages that have the rootfs `name`.
@@ -45,7 +45,7 @@ pub(super) fn run(store: &Store, language: Option<&str>, name: Option<&str>) -> 
     if let (Some(driver), Some(name)) = (driver, name) {
         choose(store, driver, name)?;
     }
-    let all = drivers::TABLE.iter().copied();
+    let all = languages::TABLE.iter().copied();
     let asked = all.filter(|other| driver.is_none_or(|driver| driver.name == other.name));
     let mut rows: Vec<[String; 3]> = Vec::new();
     for driver in asked {
@@ -75,8 +75,8 @@ fn choose(store: &Store, driver: &Driver, name: &str) -> Result<()> {
 }
 
 fn find(language: &str) -> Result<&'static Driver> {
-    drivers::find(language).ok_or_else(|| {
-        let known: Vec<&str> = drivers::TABLE.iter().map(|driver| driver.name).collect();
+    languages::find(language).ok_or_else(|| {
+        let known: Vec<&str> = languages::TABLE.iter().map(|driver| driver.name).collect();
         SetupError::new(Step::Spec, "there is no such language")
             .on(language)
             .hint(format!("the languages are {}", known.join(", ")))

@@ -1,6 +1,6 @@
 //! Each kind of frame where it is no frame, or none that anybody knows.
 
-use cell::drivers::frames::{FrameReader, Violation};
+use languages::frames::{FrameReader, Violation};
 use serde_json::json;
 
 use super::{accepted, framed, kinds, message, read, shown};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cell::drivers::frames::{
+use languages::frames::{
     Code, Displayed, Frame, FrameReader, REQUEST_CAP, Request, Violation, Work,
 };
 use record::bytes::RawText;

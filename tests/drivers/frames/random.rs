@@ -1,6 +1,6 @@
 //! The reader against random bytes.
 
-use cell::drivers::frames::{Displayed, Frame, FrameReader};
+use languages::frames::{Displayed, Frame, FrameReader};
 use proptest::prelude::*;
 
 use super::{Field, framed, read};

@@ -1,5 +1,5 @@
 // Tests of the JavaScript driver's modules: `node --test` with DRIVERS at
-// crates/cell/src/drivers.
+// crates/languages/src.
 'use strict';
 const assert = require('node:assert');
 const path = require('node:path');

@@ -1,5 +1,5 @@
 """Tests of the Python driver's modules: `python3 -m unittest` with PYTHONPATH at
-crates/cell/src/drivers/python."""
+crates/languages/src/python."""
 
 import glob
 import importlib.util

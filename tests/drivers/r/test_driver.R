@@ -1,4 +1,4 @@
-# Tests of the R driver's functions, with DRIVERS at crates/cell/src/drivers.
+# Tests of the R driver's functions, with DRIVERS at crates/languages/src.
 driver <- new.env(parent = baseenv())
 for (name in c("protocol.R", "results.R")) {
   sys.source(file.path(Sys.getenv("DRIVERS"), "r", name), driver)

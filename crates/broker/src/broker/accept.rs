@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use super::Broker;
 use super::source::Source;
-use crate::config::NameChecks;
 use crate::connection::{Connection, Phase, Readiness};
 use crate::guard::{Guard, Secrets};
 use crate::report::{Reason, Via};
 use crate::request::{self, Asked, Form, MAX_REQUEST};
-use crate::rules::{Host, Name};
 use crate::synthetic::Names;
+use hosts::NameChecks;
+use hosts::{Host, Name};
 
 /// The most connections that are accepted in a turn.
 const TURN: usize = 64;

@@ -12,8 +12,8 @@ use crate::relay::Turn;
 use crate::report::{Opened, Reason, Report};
 use crate::request::{Form, socks_reply};
 use crate::resolve::Progress;
-use crate::rules::{Host, Network};
 use crate::socket;
+use hosts::{Host, Network};
 
 /// How long one of several addresses may take.
 const ONE_ADDRESS: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ impl Broker {
         let verdict = match reason {
             None => Verdict::Allowed,
             Some(Reason::CellEnded) if connection.established => Verdict::Allowed,
-            Some(reason) => reason.verdict(),
+            Some(reason) => Verdict::from(reason),
         };
         let totals = &mut self.log.totals;
         match verdict {

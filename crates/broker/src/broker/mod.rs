@@ -28,9 +28,9 @@ use crate::rate::Rate;
 use crate::relay::{Budget, Pipes, Turn, relay};
 use crate::report::{Reason, Report, Via};
 use crate::resolve::Resolver;
-use crate::rules::{Name, Network};
 use crate::synthetic::Names;
 use crate::terminate::{Terminated, Terms};
+use hosts::{Name, Network};
 
 /// How much is passed on at once, in bytes.
 const BUFFER: usize = 256 << 10;

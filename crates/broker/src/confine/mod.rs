@@ -141,7 +141,7 @@ fn readable_directories(config: &Config) -> Vec<PathBuf> {
 /// The ports to which the broker connects: those of the rules, and of DNS.
 fn ports(config: &Config) -> Vec<u16> {
     let mut ports: Vec<u16> = config.rules.ports().into_iter().collect();
-    ports.push(crate::synthetic::DNS_PORT);
+    ports.push(hosts::synthetic::DNS_PORT);
     ports.extend(config.upstream.resolver.map(|resolver| resolver.port()));
     ports
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::rules::{Host, Name};
+use hosts::{Host, Name};
 
 /// The authority of an absolute target.
 pub(crate) fn authority(target: &str) -> Option<&str> {

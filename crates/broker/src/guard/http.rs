@@ -13,7 +13,7 @@ use super::Admit;
 use super::authority::{authority, host_and_port};
 use super::first_line::is_token;
 use crate::report::Reason;
-use crate::rules::Host;
+use hosts::Host;
 
 /// The longest head of a request, in bytes.
 pub(crate) const MAX_HEAD: usize = 32 << 10;

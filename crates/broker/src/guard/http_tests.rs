@@ -1,5 +1,5 @@
 use super::*;
-use crate::rules::Name;
+use hosts::Name;
 
 fn requests() -> Requests {
     let host = Host::Name(Name::parse("example.com").unwrap());

@@ -13,7 +13,7 @@ use self::first_line::FirstLine;
 use self::http::{Requests, Secret};
 use self::tls::Hello;
 use crate::report::Reason;
-use crate::rules::{Host, Name};
+use hosts::{Host, Name};
 
 /// What goes on of the bytes that were looked at.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::rules::Name;
+use hosts::Name;
 
 /// The most that is read of a file, in bytes.
 const MOST: u64 = 8 << 20;

@@ -7,7 +7,7 @@ use simple_dns::{
     CLASS, Name as WireName, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE,
 };
 
-use crate::rules::Name;
+use hosts::Name;
 
 /// The largest answer accepted over UDP, in bytes. A larger one is asked for over TCP.
 pub(super) const MAX_DATAGRAM: usize = 1232;

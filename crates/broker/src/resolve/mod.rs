@@ -14,8 +14,8 @@ use self::files::{Followed, Hosts};
 use self::message::{Answer, Kind, MAX_DATAGRAM};
 use crate::config::Upstream;
 use crate::report::Reason;
-use crate::rules::Name;
 use crate::socket;
+use hosts::Name;
 
 /// How long a server may take before the next one is asked.
 const PATIENCE: Duration = Duration::from_millis(1500);

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::thread;
 
 use broker::report::{Reason, Report, Verdict, Via};
-use broker::synthetic;
+use hosts::synthetic;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{MsgFlags, send};
 use nix::unistd::Pid;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use broker::report::Reason;
-use broker::{NameChecks, synthetic};
+use hosts::{NameChecks, synthetic};
 
 use crate::Scenario;
 use crate::carries::{REQUEST, everywhere};

@@ -149,7 +149,7 @@ fn slow_clients() {
         });
         assert!(ended, "{port}: {bytes:?}");
     }
-    for port in [broker::synthetic::PROXY_PORT, broker::synthetic::SOCKS_PORT] {
+    for port in [hosts::synthetic::PROXY_PORT, hosts::synthetic::SOCKS_PORT] {
         let mut stream = rig.connect_to([127, 0, 0, 1].into(), port);
         let _ = stream.read_to_end(&mut Vec::new());
     }

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Instant;
 
 use broker::report::{Closed, Mark, Ready, Reason, Refused, Report, Totals};
-use broker::{Config, Sockets, synthetic};
+use broker::{Config, Sockets};
+use hosts::synthetic;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::apart::skip;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use broker::authority::{Authority, make};
 use broker::report::Reason;
-use broker::{Certificate, Config, SecretHeader, synthetic};
+use broker::{Certificate, Config, SecretHeader};
+use hosts::synthetic;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use cell::server::{Execute, Layout, MOST_HISTORY, Open};
+use supervisor::{Execute, Layout, MOST_HISTORY, Open};
 
 use super::branches::Carry;
 use super::client::Caller;

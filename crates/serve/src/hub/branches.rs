@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use cell::server::{Layout, Order};
+use supervisor::{Layout, Order};
 
 mod reports;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cell::spec::quantity::Bound;
+use spec::quantity::Bound;
 
 use super::client::Caller;
 use super::session::ENDING;

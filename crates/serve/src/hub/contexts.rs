@@ -4,10 +4,10 @@ use std::hash::BuildHasher as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use cell::server::Execute;
-use cell::spec::Unread;
-use cell::spec::quantity::Bound;
 use record::bytes::RawText;
+use spec::Unread;
+use spec::quantity::Bound;
+use supervisor::Execute;
 
 use super::branches::Origin;
 use super::client::{Caller, json_of};

@@ -1,8 +1,8 @@
 //! Files of a context's workspace.
 
-use cell::server::FileOrder;
-use cell::spec::Unread;
 use record::bytes::RawText;
+use spec::Unread;
+use supervisor::FileOrder;
 
 use super::client::Caller;
 use super::session::Work;

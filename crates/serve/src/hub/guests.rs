@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use cell::server::Order;
-use cell::spec::PartialLimits;
+use spec::PartialLimits;
+use supervisor::Order;
 
 use super::admission::opening;
 use super::client::{Caller, json_of};

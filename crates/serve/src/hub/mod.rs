@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use cell::server::TemplateInUse;
+use supervisor::TemplateInUse;
 
 use crate::protocol::{self, Call, Code, Failure, Refused};
 use crate::{Budget, Settings, Share, Shares};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cell::server::{Open, TemplateInUse};
 use serde_json::value::{RawValue, to_raw_value};
+use supervisor::{Open, TemplateInUse};
 
 use super::requests::Request;
 use super::session::{Kind, Session};

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
-use cell::server::{Order, ProcessOrder};
 use nix::sys::signal::Signal;
 use record::bytes::RawText;
 use record::error::SetupError;
+use supervisor::{Order, ProcessOrder};
 
 mod output;
 mod start;

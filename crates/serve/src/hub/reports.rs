@@ -1,9 +1,9 @@
 //! What supervisors say. It can hold what came out of a cell, and is passed on as it is.
 
-use cell::server::{OrderName, Report, State};
 use nix::errno::Errno;
 use record::error::SetupError;
 use serde_json::value::{RawValue, to_raw_value};
+use supervisor::{OrderName, Report, State};
 
 use super::branches::Complete;
 use super::client::{Caller, json_of};
@@ -302,7 +302,7 @@ impl Hub {
                 self.end_session(link);
             }
             Kind::Run(_) => {
-                let record = to_raw_value(&cell::run::refused(error.clone()));
+                let record = to_raw_value(&engine::run::refused(error.clone()));
                 let callers = session.take_callers();
                 self.end_session(link);
                 for caller in callers {

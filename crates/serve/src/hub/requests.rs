@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use cell::server::FileOrder;
-use cell::spec::counted::Files;
-use cell::spec::network::PartialNetwork;
-use cell::spec::quantity::Bound;
-use cell::spec::{PartialLimits, Unread, UnreadRequest};
 use record::bytes::RawText;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
+use spec::counted::Files;
+use spec::network::PartialNetwork;
+use spec::quantity::Bound;
+use spec::{PartialLimits, Unread, UnreadRequest};
+use supervisor::FileOrder;
 
 use crate::protocol::{Code, Failure};
 

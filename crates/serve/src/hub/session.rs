@@ -6,7 +6,7 @@ mod stops;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use cell::server::{Execute, FileOrder, Layout, Open, Order};
+use supervisor::{Execute, FileOrder, Layout, Open, Order};
 
 use super::branches::{Carry, Complete};
 use super::client::{Caller, json_of};

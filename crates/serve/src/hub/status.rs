@@ -4,7 +4,7 @@ use super::client::Caller;
 use super::{Hub, Party};
 use crate::protocol::{Failure, MetricsText, Status, TemplateStatus, Usage};
 use crate::{Budget, ONE_CALL, Shares};
-use cell::server::TemplateInUse;
+use supervisor::TemplateInUse;
 
 impl Hub {
     /// `status`

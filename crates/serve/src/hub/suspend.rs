@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use cell::server::{Layout, Open, Order};
+use supervisor::{Layout, Open, Order};
 
 use super::admission::What;
 use super::branches::{Carry, Complete, Origin, unlike};

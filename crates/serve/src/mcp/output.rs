@@ -5,7 +5,6 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use cell::server::State;
 use record::format::brief::{Brief, Room};
 use record::json::text_of;
 use record::picture::Picture;
@@ -15,6 +14,7 @@ use record::{Category, Change, CodeError, FileChange, Outcome, Record, object};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
+use supervisor::State;
 
 use super::kept::Kept;
 use super::resource;

@@ -3,10 +3,10 @@
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use cell::server::Report;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::unistd::read;
+use supervisor::Report;
 
 use super::Server;
 use super::inside::Connections;

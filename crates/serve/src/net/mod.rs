@@ -16,12 +16,12 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cell::server::Templates;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use record::error::{Result, SetupError, Step};
+use supervisor::Templates;
 
 use crate::{Action, ClientId, Hub, LinkId, Party, Store};
 pub use inside::{Connections, Connector, connections};

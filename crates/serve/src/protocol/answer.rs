@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 
 use super::CallId;
 
-pub use cell::server::State;
-use cell::spec::unread::is_unreadable;
 use record::Template;
+use spec::unread::is_unreadable;
+pub use supervisor::State;
 
 /// A line from the server: an event or the answer to a call.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

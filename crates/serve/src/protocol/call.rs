@@ -35,8 +35,8 @@ impl fmt::Display for CallId {
 
 /// The types of methods' parameters.
 mod types {
-    use cell::spec::Unread;
     use record::bytes::RawText;
+    use spec::Unread;
 
     pub(super) use crate::protocol::params::*;
     // The large parts of calls are only passed on.

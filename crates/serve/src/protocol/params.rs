@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cell::spec::quantity::Bound;
-use cell::spec::{RemoteRequest, counted};
 use record::bytes::RawText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use spec::quantity::Bound;
+use spec::{RemoteRequest, counted};
 
 use super::CallId;
 

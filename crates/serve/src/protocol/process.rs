@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cell::spec::counted;
 use record::bytes::RawText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use spec::counted;
 
 use super::params::Span;
 
-pub use cell::server::TerminalSize;
+pub use supervisor::TerminalSize;
 
 /// What `process.start` takes.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]

@@ -14,8 +14,8 @@ use crate::build::BuildContext;
 use crate::errors::{failed, store_error};
 use crate::recipe::{Deb, Debian, Wheel};
 use crate::tool::{OUT, Tool};
-use cell::spec::mirrors;
 use record::error::Result;
+use spec::mirrors;
 
 mod report;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use cell::server::Layout;
 use serde_json::value::RawValue;
+use supervisor::Layout;
 
 use super::{Complete, Fork, Forking, Origin, full, unlike};
 use crate::hub::client::Caller;

@@ -5,8 +5,8 @@
 //! share of the window has not been taken, so a client that does not read keeps one process
 //! waiting, and not its context. Where no client listens, output is dropped.
 
-use cell::server::{Order, ProcessOrder};
 use nix::sys::signal::Signal;
+use supervisor::{Order, ProcessOrder};
 
 use super::super::client::json_of;
 use super::{Process, Processes};

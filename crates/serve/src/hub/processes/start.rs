@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use cell::server::{ProcessOrder, ProcessStart as StartOrder};
 use record::bytes::RawText;
+use supervisor::{ProcessOrder, ProcessStart as StartOrder};
 
 use super::Process;
 use crate::hub::Hub;

@@ -1,6 +1,6 @@
 //! The end of a cell, and of what it served.
 
-use cell::server::Order;
+use supervisor::Order;
 
 use super::{ENDING, Kind, Phase};
 use crate::hub::client::json_of;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cell::server::Order;
+use supervisor::Order;
 
 use super::{Doing, ENDING, Job, Kind, Work};
 use crate::hub::client::{Caller, json_of};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use cell::server::State;
 use serde_json::json;
+use supervisor::State;
 
 use super::World;
 use crate::Settings;

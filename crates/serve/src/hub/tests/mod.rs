@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cell::server::{Layout, Order, ProcessOrder, Report, State};
 use record::error::{SetupError, Step};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
+use supervisor::{Layout, Order, ProcessOrder, Report, State};
 
 use super::contexts::ContextKey;
 use super::{Action, ClientId, Hub, LinkId, Party};

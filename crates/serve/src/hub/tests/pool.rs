@@ -1,7 +1,7 @@
 //! Pools and templates.
 
 use super::*;
-use cell::server::TemplateInUse;
+use supervisor::TemplateInUse;
 
 #[test]
 fn a_pool_serves_what_matches_and_is_refilled() {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use cell::server::{OrderName, ProcessOrder, Report};
 use record::error::{SetupError, Step};
 use serde_json::{Value, json};
+use supervisor::{OrderName, ProcessOrder, Report};
 
 use super::World;
 use crate::Settings;

@@ -156,7 +156,7 @@ fn a_party_leaves_cells_to_others() {
     assert_eq!(world.running.len(), 4);
     // The next free cell is not one of those that are the first party's alone.
     let first = *world.running.keys().next().unwrap();
-    world.finish(first, cell::server::State::Kept);
+    world.finish(first, supervisor::State::Kept);
     assert_eq!(world.running.len(), 4);
     world.finish_all();
     assert_eq!((world.code(1, 3), world.code(2, 1)), ("ok", "ok"));

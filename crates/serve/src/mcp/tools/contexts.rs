@@ -1,10 +1,10 @@
 //! Tools that make, list and end contexts.
 
-use cell::server::State;
 use record::json::Object;
 use record::object;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use supervisor::State;
 
 use super::{Begun, Finish, OfResult};
 use crate::mcp::output::ToolResult;
@@ -128,7 +128,7 @@ struct Branch {
 }
 
 pub(super) fn create(create: Create) -> Result<Begun, String> {
-    let language = create.language.as_deref().unwrap_or(cell::drivers::USUAL);
+    let language = create.language.as_deref().unwrap_or(languages::USUAL);
     let mut params = object! {"request": object! {"language": language}};
     if let Some(label) = create.label {
         params.set("label", &label);

@@ -71,7 +71,7 @@ pub(super) struct Command {
 pub(super) fn code(code: Code) -> Result<Begun, String> {
     let wall = checked(code.timeout)?;
     let Some(context) = code.context_id else {
-        let language = code.language.as_deref().unwrap_or(cell::drivers::USUAL);
+        let language = code.language.as_deref().unwrap_or(languages::USUAL);
         let files = code.files.iter().map(file);
         let files = files.collect::<Result<Vec<_>, _>>()?;
         let mut request = fresh(language, &code.code, wall);
