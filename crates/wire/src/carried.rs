@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use record::State;
 
-use crate::answer::Failure;
+use crate::failure::Failure;
 
 /// The result of `context.checkpoint`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
