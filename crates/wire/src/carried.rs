@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use record::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-
-use record::State;
 
 use crate::failure::Failure;
 
