@@ -129,6 +129,30 @@ fn uses_are_found() {
     assert_eq!(used(code), expected);
 }
 
+/// Doors and the protocol know of no cell.
+#[test]
+fn doors_depend_on_the_protocol_alone() -> Checked {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+    let mut all = BTreeSet::new();
+    for entry in fs::read_dir(&root)? {
+        all.insert(entry?.file_name().to_string_lossy().into_owned());
+    }
+    for (name, wanted) in [
+        ("doors", &["record", "sys", "wire"][..]),
+        ("wire", &["record"]),
+    ] {
+        let text = fs::read_to_string(root.join(name).join("Cargo.toml"))?;
+        let after = text.split("[dependencies]\n").nth(1).unwrap_or_default();
+        let lines = after.lines().take_while(|line| !line.starts_with('['));
+        let own: Vec<&str> = lines
+            .filter_map(|line| line.split(['.', ' ']).next())
+            .filter(|name| all.contains(*name))
+            .collect();
+        assert_eq!(own, wanted, "{name}");
+    }
+    Ok(())
+}
+
 /// A link gets lost where the tree travels as plain files.
 #[test]
 fn no_source_is_a_symbolic_link() -> Checked {

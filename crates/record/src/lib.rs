@@ -1,5 +1,6 @@
 //! What every call yields: the [`Record`], the [events](event) that come before it,
-//! and errors that name the step, the operand and the way out.
+//! and errors that name the step, the operand and the way out; and the values that callers write:
+//! quantities, lists that are counted, and what is only passed on.
 #![forbid(unsafe_code)]
 // Nothing that input, the kernel or a cell can influence may end in a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

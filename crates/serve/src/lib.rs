@@ -1,4 +1,4 @@
-//! Protocols in front of cells.
+//! A server in front of cells.
 //!
 //! A server's front end is one process, whose one thread that decides waits for nothing. It speaks with clients
 //! ([`wire`]) and with the supervisors of its cells ([`supervisor`]), and launches

@@ -8,7 +8,7 @@ use serde::de::{DeserializeOwned, Deserializer as _, IgnoredAny, MapAccess, Visi
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::answer::{Code, Failure};
+use crate::failure::{Code, Failure};
 
 /// Longer ids are refused.
 const LONGEST_ID: usize = 256;
@@ -48,10 +48,11 @@ mod types {
     use record::bytes::RawText;
     use record::unread::Unread;
 
+    pub(super) use crate::files::*;
     pub(super) use crate::params::*;
     // The large parts of calls are only passed on.
     pub(super) type ContextRun = crate::params::ContextRun<Unread<RawText>>;
-    pub(super) type FileWrite = crate::params::FileWrite<Unread<RawText>>;
+    pub(super) type FileWrite = crate::files::FileWrite<Unread<RawText>>;
     pub(super) use crate::process::{
         ProcessInput, ProcessName, ProcessResize, ProcessSignal, ProcessStart,
     };

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use record::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use record::State;
-
-use crate::answer::Failure;
+use crate::failure::Failure;
 
 /// The result of `context.checkpoint`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

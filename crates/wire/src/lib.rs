@@ -27,6 +27,7 @@ mod budget;
 mod call;
 mod carried;
 pub mod client;
+mod failure;
 mod files;
 mod inside;
 mod languages;
@@ -40,15 +41,16 @@ mod said;
 mod shares;
 
 pub use answer::{
-    Code, ContextInfo, ContextList, Created, Deleted, Done, Executed, Failure, Interrupted, Line,
-    MetricsText, Notice, Outcome, PoolStatus, Ran, Reason, Restarted, Start, Status,
-    TemplateStatus, Usage, Watching,
+    ContextInfo, ContextList, Created, Deleted, Done, Executed, Interrupted, Line, MetricsText,
+    Notice, Outcome, PoolStatus, Ran, Restarted, Start, Status, TemplateStatus, Usage, Watching,
 };
 pub use budget::{Budget, ONE_CALL, Share};
 pub use call::{Call, CallId, METHODS, Method, Refused, id_of_beginning, method, parse, words};
 pub use carried::{Branch, Checkpointed, Compared, Forked, Resumed, Rewound, Suspended};
+pub use failure::{Code, Failure, Reason};
 pub use files::{
-    FileContent, FileEntries, FileEntry, FileFound, FileListed, FileMoved, FilePart, FileSize,
+    FileContent, FileEntries, FileEntry, FileFound, FileList, FileListed, FileMove, FileMoved,
+    FileName, FilePart, FileRead, FileRemove, FileSize, FileUnwatch, FileWatch, FileWrite,
     FileWritten, OneEntry,
 };
 pub use inside::{Connections, Connector, connections};
@@ -57,8 +59,7 @@ pub use lines::{Lines, TooLong};
 pub use outbox::Outbox;
 pub use params::{
     Cancel, ContextCreate, ContextDelete, ContextDiff, ContextForget, ContextFork,
-    ContextInterrupt, ContextLabel, ContextListing, ContextName, ContextRewind, ContextRun,
-    FileList, FileMove, FileName, FileRead, FileRemove, FileUnwatch, FileWatch, FileWrite, None,
+    ContextInterrupt, ContextLabel, ContextListing, ContextName, ContextRewind, ContextRun, None,
     Run, Shutdown, Span,
 };
 pub use party::Party;

@@ -68,3 +68,48 @@ impl Said {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ContextName, method};
+
+    #[test]
+    fn a_line_is_about_a_call_or_something_else() {
+        let read = |line: &str| Said::read(line.as_bytes(), 7);
+        let own = read(r#"{"id":7,"event":{"event":"started"}}"#);
+        assert!(matches!(own, Ok(Some(Said::Event(_)))), "{own:?}");
+        let own = read(r#"{"id":7,"result":{}}"#);
+        assert!(matches!(own, Ok(Some(Said::Result(_)))), "{own:?}");
+        for other in [
+            r#"{"id":6,"result":{}}"#,
+            r#"{"id":"7","error":{"code":"lost","message":"m"}}"#,
+            r#"{"id":null,"event":{"event":"context_ended"}}"#,
+        ] {
+            assert!(matches!(read(other), Ok(None)), "{other}");
+        }
+        for (line, code) in [
+            (
+                r#"{"id":7,"error":{"code":"busy","message":"m"}}"#,
+                Code::Busy,
+            ),
+            // That of the whole connection.
+            (
+                r#"{"id":null,"error":{"code":"too_long","message":"m"}}"#,
+                Code::TooLong,
+            ),
+            ("[", Code::Failed),
+        ] {
+            assert_eq!(read(line).unwrap_err().code, code, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_call_has_the_name_of_its_method() {
+        let line = call_line::<method::ContextDelete>(3, &ContextName::new("a")).unwrap();
+        assert_eq!(
+            line,
+            r#"{"id":3,"method":"context.delete","params":{"context":"a"}}"#
+        );
+    }
+}

@@ -93,7 +93,9 @@ pub(super) fn run(
                 context: of.id.clone(),
                 checkpoint: *checkpoint,
             };
-            let back = (place.connect(&of.id)?).ask::<method::ContextRewind>(&params)?;
+            let back = place
+                .connect(&of.id)?
+                .ask::<method::ContextRewind>(&params)?;
             let words = match (back.state, &back.why) {
                 (State::Lost, Some(why)) => format!("is lost: {why}"),
                 _ => format!("has the state of checkpoint {}", back.checkpoint),
@@ -101,7 +103,9 @@ pub(super) fn run(
             show(of, &json!(back), &words)
         }
         ContextAction::Resume(of) => {
-            let resumed = (place.connect(&of.id)?).ask::<method::ContextResume>(&name(of))?;
+            let resumed = place
+                .connect(&of.id)?
+                .ask::<method::ContextResume>(&name(of))?;
             let words = match (resumed.state, &resumed.why) {
                 (State::Lost, Some(why)) => format!("is lost: {why}"),
                 (State::Restored, Some(why)) => why.clone(),
@@ -145,7 +149,7 @@ fn fork(place: &Place, of: &Of, n: usize) -> Result<u8> {
         context: of.id.clone(),
         n,
     };
-    let forked = (place.connect(&of.id)?).ask::<method::ContextFork>(&params)?;
+    let forked = place.connect(&of.id)?.ask::<method::ContextFork>(&params)?;
     let mut status = 0;
     for id in forked
         .branches
@@ -190,7 +194,9 @@ fn execute(place: &Place, wanted: &RunIn) -> Result<u8> {
         grace: wanted.grace,
         ..ContextRun::new(&wanted.id, Unread::of(&code))
     };
-    let executed = (place.connect(&wanted.id)?).ask::<method::ContextRun>(&params)?;
+    let executed = place
+        .connect(&wanted.id)?
+        .ask::<method::ContextRun>(&params)?;
     let record: Record = serde_json::from_str(executed.record.get()).map_err(|error| {
         SetupError::new(Step::Outputs, format!("the record cannot be read: {error}"))
     })?;

@@ -176,3 +176,51 @@ pub(super) fn millis(span: Bound<std::time::Duration>) -> Option<u64> {
     let Bound(span) = span;
     span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use cell::spec::{Bytes, RemoteRequest};
+    use wire::{RequestFile, RequestLimits};
+
+    use super::*;
+
+    /// The type that clients write and the one that is read have the same fields.
+    #[test]
+    fn what_clients_write_is_read() {
+        let env = BTreeMap::from([("A".to_owned(), "b".to_owned())]);
+        let wall = Duration::from_millis(1500);
+        let file = |path, text, base64: Option<&'static str>| RequestFile {
+            path,
+            text,
+            base64: base64.map(Into::into),
+        };
+        let whole = wire::Request {
+            language: Some("python"),
+            code: Some("1"),
+            stdin: Some("in"),
+            env: Some(&env),
+            files: vec![file("a", Some("x"), None), file("b", None, Some("eA=="))],
+            limits: RequestLimits {
+                wall: Some(Bound(Some(wall))),
+                memory: Some(64 << 20),
+            },
+            network: serde_json::from_str("\"none\"").unwrap(),
+        };
+        let text = whole.raw();
+        assert!(Request::read(&text).is_ok(), "{text}");
+        let read: RemoteRequest = serde_json::from_str(text.get()).unwrap();
+        assert_eq!(read.language.as_deref(), Some("python"));
+        assert_eq!(read.code, Some(RawText::from("1")));
+        assert_eq!(read.stdin, Some(RawText::from("in")));
+        assert_eq!(read.env["A"], RawText::from("b"));
+        let contents = read.files.0.into_iter().map(|file| file.content().unwrap());
+        assert!(contents.eq([RawText::from("x"), RawText::from("x")]));
+        assert_eq!(read.limits.wall, Some(Bound(Some(wall))));
+        assert_eq!(read.limits.memory, Some(Bound(Some(Bytes(64 << 20)))));
+        assert!(read.network.is_some());
+        let none = wire::Request::default().raw();
+        assert_eq!(none.get(), "{}");
+    }
+}

@@ -136,7 +136,7 @@ mod tests {
         }));
         let expected = json!({
             "argv": ["/bin/bash", "-l", "-c", "x"], "env": {"A": "b"}, "cwd": "/workspace/d",
-            "context": "c", "input": false, "events": true, "tag": "t", "wall": "1m",
+            "context": "c", "events": true, "tag": "t", "wall": "1m",
         });
         assert_eq!(asked.directory().as_deref(), Some("/home/user/d"));
         let params = asked
