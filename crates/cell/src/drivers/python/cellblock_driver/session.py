@@ -9,6 +9,7 @@ from . import protocol
 from .ending import Ending
 from .interrupts import Interrupts
 from .source import Source, is_coroutine
+from .streams import unbuffer
 
 executed = []  # the code of all executions that were not refused, in order
 before_done = []  # functions that show what the code has left open
@@ -32,8 +33,7 @@ class Session:
         self.interrupts = protocol.interrupts = Interrupts(regions, protocol.Channel.write)
         builtins.display, builtins.get_ipython = display, get_ipython
         builtins.input = input
-        if sys.stdout is not None:
-            sys.stdout.reconfigure(line_buffering=True)
+        unbuffer()
         self.ending = Ending(executed)
 
     def run(self):
