@@ -30,6 +30,7 @@
 //!   has set is called. Python's own message appears where the code has closed the
 //!   channel, and in a child that it forked.
 //! * stdout and stderr have no buffer (as with `python -u`), so that a killed run leaves its output.
+//!   One `print()` is one write: it is the driver's, which gives the values' texts to Python's own.
 //! * `sys.exit`, `atexit` and threads are plain Python's.
 //!
 //! * Code that speaks of `__file__`, `argv[0]` or its own name lies in that file, in the

@@ -5,11 +5,10 @@ import os
 import sys
 from sys import exc_info
 
-from . import protocol
+from . import protocol, streams
 from .ending import Ending
 from .interrupts import Interrupts
 from .source import Source, is_coroutine
-from .streams import unbuffer
 
 executed = []  # the code of all executions that were not refused, in order
 before_done = []  # functions that show what the code has left open
@@ -33,7 +32,8 @@ class Session:
         self.interrupts = protocol.interrupts = Interrupts(regions, protocol.Channel.write)
         builtins.display, builtins.get_ipython = display, get_ipython
         builtins.input = input
-        unbuffer()
+        builtins.print = streams.print
+        streams.unbuffer()
         self.ending = Ending(executed)
 
     def run(self):
