@@ -501,7 +501,6 @@ fn what_is_left_behind_ends_as_in_plain_python() {
         "import os\nos.environ.kept = open('left', 'w')\nos.environ.kept.write('kept')",
         "import sys\nf = open('left', 'w')\nf.write('x')\nsys.exit()",
         "import sys\nsys.stdout.close()",
-        "import os\nprint(end='lost')\nos.close(1)",
         "import weakref\nclass A: pass\na = A()\nf = weakref.finalize(a, print, 'finalised')",
         "import os\nif not os.fork():\n    print('child')\nelse:\n    os.wait()\n    print('parent')",
         "import _thread, time\n_thread.start_new_thread(time.sleep, (60,))",
@@ -521,6 +520,53 @@ fn what_is_left_behind_ends_as_in_plain_python() {
         assert_eq!(ended(run.status.code(), &run.stdout), plain, "{code}");
         assert!(run.done, "{code}");
     }
+    // Plain Python loses this text: it is in a buffer.
+    let run = python.run("import os\nprint(end='kept')\nos.close(1)");
+    assert_eq!((run.status.code(), &*run.stdout), (Some(0), "kept"));
+}
+
+/// The shim's print() writes once, and otherwise what Python's does, in the same order.
+#[test]
+fn what_is_printed_is_what_plain_python_prints() {
+    let Some(python) = python() else { return };
+    let code = r#"
+import io, sys, threading
+class Inner:
+    def __str__(self): print('inner', end=';'); sys.stdout.write('w;'); return 'I'
+class Outer:
+    def __str__(self): print(Inner(), [1]); return 'O'
+class Wrong:
+    def __str__(self): raise ValueError
+print('outer', Inner(), Inner(), 'end')
+print(Outer(), Inner(), None, 1.5, True, sep=None, end=None)
+print(1, 2, sep='', end='!\n', flush=True)
+print()
+for values, options in ((1, Wrong()), {}), ((1,), {'sep': 2}), ((1,), {'end': 2}), ((1,), {'file': 2}):
+    try: print(*values, **options)
+    except Exception as e: print(type(e).__name__, e)
+stdout, sys.stdout = sys.stdout, None
+print('nowhere')
+sys.stdout = io.StringIO()
+print('caught', [2])
+caught, sys.stdout = sys.stdout.getvalue(), stdout
+print(repr(caught), print.__name__, print.__module__, print.__doc__[:20])
+thread = threading.Thread(target=print, args=('from a thread', {}))
+thread.start()
+thread.join()
+sys.stdout.flush()
+sys.stdout.buffer.write(memoryview(bytes(range(32, 64))).cast('I'))
+sys.stdout.write('x' * 900_000)
+"#;
+    let plain = python.plain(code);
+    let run = python.run(code);
+    let (head, rest) = run.stdout.split_at(run.stdout.find("xxx").unwrap());
+    let plain = String::from_utf8_lossy(&plain.stdout);
+    assert_eq!(Some(head), plain.get(..head.len()));
+    assert!(rest == "x".repeat(900_000));
+    let code = "import sys\nsizes = []\nraw = type(sys.stdout.buffer)\nown = raw.write\n\
+        raw.write = lambda self, data: sizes.append(len(data)) or own(self, data)\n\
+        print('a', 1); print('b', end=''); sys.stdout.write('c'); print([], {}); raw.write = own; sizes";
+    assert_eq!(python.run(code).texts(), ["=[4, 1, 1, 6]"]);
 }
 
 #[test]

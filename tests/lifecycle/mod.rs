@@ -35,6 +35,7 @@ mod truth;
 mod uncounted;
 mod unkillable;
 mod verdicts;
+mod written;
 
 /// Every suite, in the catalogue's order.
 pub(crate) const SUITES: &[&Suite] = &[
@@ -71,4 +72,5 @@ pub(crate) const SUITES: &[&Suite] = &[
     &mix::SUITE,
     &languages::SUITE,
     &compiled::SUITE,
+    &written::SUITE,
 ];

@@ -248,8 +248,14 @@ fn nemo_skills_has_sessions() {
             .unwrap()
             .contains("ZeroDivisionError")
     );
-    let late = execute(&http, "s 1/ü", "import time\ntime.sleep(60)", 0.5);
+    let late = execute(
+        &http,
+        "s 1/ü",
+        "import time\nprint('seen', end='')\ntime.sleep(60)",
+        0.5,
+    );
     assert_eq!(late["process_status"], "timeout", "{late}");
+    assert_eq!(late["stdout"], "seen");
     assert_eq!(late["stderr"], "Execution timed out after 0.5 seconds\n");
     assert_eq!(late["new_session_created"], false);
     assert_eq!(execute(&http, "s 1/ü", "x", 10.0)["stdout"], "20\n");
@@ -299,10 +305,14 @@ fn nemo_skills_runs_programs() {
     assert_eq!(ran["stdout"], "6\n");
     assert_eq!(run("shell", "echo $((6 * 7))", 10.0)["stdout"], "42\n");
     assert_eq!(run("shell", "exit 4", 10.0)["process_status"], "error");
-    assert_eq!(
-        run("python3", "while True: pass", 0.5)["process_status"],
-        "timeout"
-    );
+    for (language, code) in [
+        ("python3", "print('seen', end='')\nwhile True: pass"),
+        ("shell", "printf seen; while :; do :; done"),
+    ] {
+        let late = run(language, code, 0.5);
+        assert_eq!(late["process_status"], "timeout", "{late}");
+        assert_eq!(late["stdout"], "seen", "{language}");
+    }
     assert_eq!(run("lean4", "example", 5.0)["process_status"], "error");
 }
 

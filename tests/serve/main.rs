@@ -34,3 +34,4 @@ mod tenants;
 mod tokens;
 mod user_limits;
 mod waiting;
+mod written;

@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
 use serde::de::DeserializeOwned;
 use wire::{Code, Failure};
 
@@ -31,14 +32,21 @@ pub(crate) async fn read(body: Body) -> Result<Bytes, Failure> {
 /// Copies each chunk: a chunk may be one byte, and keeps alive the whole buffer that it was read
 /// into.
 async fn collect(mut body: Body) -> Result<Bytes, Failure> {
+    let too_long = || {
+        let message = format!("the body has more than {MOST} bytes");
+        Failure::new(Code::TooLong, message)
+    };
+    // The length that the client has declared.
+    if body.size_hint().lower() > MOST as u64 {
+        return Err(too_long());
+    }
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| unreadable(&error))?;
         // Trailers are not looked at.
         let chunk = frame.into_data().unwrap_or_default();
         if chunk.len() > MOST - whole.len() {
-            let message = format!("the body has more than {MOST} bytes");
-            return Err(Failure::new(Code::TooLong, message));
+            return Err(too_long());
         }
         whole.extend_from_slice(&chunk);
     }

@@ -241,7 +241,7 @@ async fn once(
     };
     let record = runs::run(client, &request).await?;
     let (status, stdout, stderr) = match record.outcome {
-        Outcome::Timeout => ("timeout", String::new(), late(&Record::default(), asked)),
+        Outcome::Timeout => ("timeout", runs::stdout(&record), late(&record, asked)),
         _ if runs::is_fault(record.outcome) => ("error", String::new(), runs::fault(&record)),
         Outcome::Ok | Outcome::Error | Outcome::Exit | Outcome::Signal
             if language == "python" || record.outcome == Outcome::Ok =>

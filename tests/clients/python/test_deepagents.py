@@ -18,8 +18,9 @@ class Backend(unittest.TestCase):
         self.assertEqual((len(response.output), response.truncated), (100_000, True))
 
     def test_a_command_that_takes_too_long_ends_with_its_children(self):
-        response = self.backend.execute("sleep 1234 & sleep 1234", timeout=1)
+        response = self.backend.execute("printf seen; sleep 1234 & sleep 1234", timeout=1)
         self.assertEqual(response.exit_code, 124)
+        self.assertTrue(response.output.startswith("seen\nthe command took longer"), response)
         left = self.backend.execute("ps -e -o args | grep -c '[s]leep 1234'")
         self.assertEqual(left.output, "0\n")
 

@@ -223,8 +223,10 @@ class Sandboxes(unittest.TestCase):
             self.sandbox.exec("true", cwd="/no-such-directory")
 
     def test_a_program_that_takes_too_long_is_killed_with_its_group(self):
-        with self.assertRaises(TimeoutError):
-            self.sandbox.exec("sleep 1234 & sleep 1234", timeout=0.5)
+        with self.assertRaises(TimeoutError) as raised:
+            self.sandbox.exec("printf out; printf err >&2; sleep 1234 & sleep 1234", timeout=0.5)
+        error = raised.exception
+        self.assertEqual((error.stdout, error.stderr, error.is_cut), (b"out", b"err", False))
         self.assertEqual(self.sandbox.exec("ps -e -o args | grep -c '[s]leep 1234'").stdout, b"0\n")
 
     def test_files_are_anywhere(self):

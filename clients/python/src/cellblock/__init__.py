@@ -31,7 +31,7 @@ from .errors import (
     UnknownMethod,
 )
 from .executable import find as find_executable
-from .programs import Outcome
+from .programs import Outcome, TimedOut
 from .results import Checkpoint, Entry, Error, Event, Execution, File, Result, Run
 from .sandbox import AsyncSandbox
 from .server import Context, Files, Server, default_server, run
@@ -70,6 +70,7 @@ __all__ = [
     "Server",
     "ShuttingDown",
     "Stream",
+    "TimedOut",
     "TooLong",
     "UnknownMethod",
     "Watch",

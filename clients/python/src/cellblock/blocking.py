@@ -32,8 +32,9 @@ class Sandbox:
     def exec(self, command: Command, **options: Unpack[ExecOptions]) -> Outcome:
         """Runs a program, or a text by `sh -c`, and waits for it.
 
-        Raises TimeoutError after ``timeout`` seconds, when its process group was killed, and
-        OSError where it cannot be started. KeyboardInterrupt meanwhile kills it.
+        Raises TimedOut, a TimeoutError with the output until then, after ``timeout`` seconds, when
+        its process group was killed, and OSError where it cannot be started. KeyboardInterrupt
+        meanwhile kills it.
         """
         return wait(begin(self._server._link, self.id, command, **options))
 

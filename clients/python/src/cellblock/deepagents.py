@@ -14,6 +14,7 @@ from deepagents.backends.protocol import (
 from deepagents.backends.sandbox import BaseSandbox
 
 from .blocking import Sandbox
+from .programs import TimedOut
 from .server import Server
 
 #: The most bytes of output that a model gets.
@@ -57,8 +58,10 @@ class CellblockBackend(BaseSandbox):
         allowed = self._timeout if timeout is None else timeout or None
         try:
             outcome = self._sandbox.exec(command, timeout=allowed, output=OUTPUT, together=True)
-        except TimeoutError as error:
-            return ExecuteResponse(output=str(error), exit_code=124)
+        except TimedOut as error:
+            text = error.stdout.decode(errors="replace")
+            gap = "\n" if text and not text.endswith("\n") else ""
+            return ExecuteResponse(output=f"{text}{gap}{error}", exit_code=124, truncated=error.is_cut)
         text = outcome.stdout.decode(errors="replace")
         return ExecuteResponse(output=text, exit_code=outcome.status, truncated=outcome.is_cut)
 

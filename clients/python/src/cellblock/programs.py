@@ -31,7 +31,7 @@ class ExecOptions(TypedDict, total=False):
     cwd: Optional[str]
     #: Variables besides those of the context.
     env: Optional[Mapping[str, Content]]
-    #: The most seconds; then its process group is killed, and TimeoutError is raised.
+    #: The most seconds; then its process group is killed, and TimedOut is raised, a TimeoutError.
     timeout: Optional[float]
     #: The most bytes that are kept of each stream.
     output: int
@@ -53,6 +53,17 @@ class Outcome:
 
     def __repr__(self) -> str:
         return f"<Outcome {self.status}>"
+
+
+class TimedOut(TimeoutError):
+    """A program took too long, and was killed. It has the output until then, in the same form as
+    `Outcome`."""
+
+    def __init__(self, message: str, stdout: bytes, stderr: bytes, is_cut: bool) -> None:
+        super().__init__(message)
+        self.stdout = stdout
+        self.stderr = stderr
+        self.is_cut = is_cut
 
 
 def begin(link: Link, context: str, command: Command, **options: Any) -> Future[Outcome]:
@@ -134,13 +145,15 @@ class _Program:
     def _end(self, event: Json) -> None:
         if "exit_code" not in event:
             self._fail(Disconnected(str(event["why"])))
-        elif event["why"] is None:
-            stdout, stderr = (bytes(kept) for kept in self._kept.values())
+            return
+        stdout, stderr = (bytes(kept) for kept in self._kept.values())
+        if event["why"] is None:
             outcome = Outcome(_status(event), stdout, stderr, self._is_cut)
             if self.outcome.set_running_or_notify_cancel():
                 self.outcome.set_result(outcome)
         elif self._timeout is not None and time.monotonic() - self._began >= self._timeout:
-            self._fail(TimeoutError(f"the command took longer than {self._timeout} s"))
+            message = f"the command took longer than {self._timeout} s"
+            self._fail(TimedOut(message, stdout, stderr, self._is_cut))
         else:
             self._fail(Lost(f"the program did not end by itself: {event['why']}"))
 

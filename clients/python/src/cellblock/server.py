@@ -161,8 +161,9 @@ class Context:
         """Runs a program, or a text by `sh -c`, in the context's cell and beside its interpreter, and
         waits for it.
 
-        Raises TimeoutError after ``timeout`` seconds, when its process group was killed, and
-        OSError where it cannot be started. KeyboardInterrupt meanwhile kills it.
+        Raises TimedOut, a TimeoutError with the output until then, after ``timeout`` seconds, when
+        its process group was killed, and OSError where it cannot be started. KeyboardInterrupt
+        meanwhile kills it.
         """
         return wait(begin(self._server._link, self.id, command, **options))
 

@@ -8,17 +8,18 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use record::format::brief::{Brief, Room};
 use record::json::text_of;
 use record::picture::Picture;
-use record::stream::Text;
-use record::words::{ends, readable};
-use record::{Category, Change, CodeError, FileChange, Outcome, Record, object};
+use record::{Category, Change, FileChange, Outcome, Record, object};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use wire::State;
 
+use self::cuts::Cuts;
 use super::kept::Kept;
 use super::resource;
 use super::revision::Reply;
+
+mod cuts;
 
 /// Characters of base64 of one picture in an answer, and of all; larger ones are links.
 const PICTURE: usize = 1 << 20;
@@ -29,10 +30,6 @@ const BRIEF: Room = Room {
     all: 24 << 20,
     text: 48_000,
 };
-/// Bytes of a stream, of a result's text, and of all these texts.
-const STREAM: usize = 10_000;
-const TEXT: usize = 4_000;
-const TEXTS: usize = 16_000;
 /// Entries of a list.
 const ENTRIES: usize = 50;
 
@@ -264,18 +261,24 @@ pub(super) fn of_record(record: &Record, place: Option<&InContext>, kept: &mut K
 
 /// The answer to a command, in a context or in a cell of its own.
 pub(super) fn of_command(record: &Record, context: Option<&str>, kept: &mut Kept) -> ToolResult {
-    answer(record, None, kept, |files| CommandOutput {
-        outcome: record.outcome,
-        exit_code: record.exit_code,
-        is_error: record.is_error,
-        context: record.context.as_deref(),
-        stdout: stream(record.stdout.as_ref()),
-        stderr: stream(record.stderr.as_ref()),
-        files: context.is_none().then_some(files),
-        denied: context.is_none().then(|| refused(record)),
-        execution_time: record.execution_time,
-        truncated: record.truncated.keys().map(String::as_str).collect(),
-        context_id: context,
+    answer(record, None, kept, |files| {
+        let mut cuts = Cuts::of(record);
+        if context.is_none() {
+            cuts.note_lists(record);
+        }
+        CommandOutput {
+            outcome: record.outcome,
+            exit_code: record.exit_code,
+            is_error: record.is_error,
+            context: record.context.as_deref(),
+            stdout: cuts.stream("stdout", record.stdout.as_ref()),
+            stderr: cuts.stream("stderr", record.stderr.as_ref()),
+            files: context.is_none().then_some(files),
+            denied: context.is_none().then(|| refused(record)),
+            execution_time: record.execution_time,
+            truncated: cuts.names(),
+            context_id: context,
+        }
     })
 }
 
@@ -400,20 +403,9 @@ fn content_of(file: &FileChange) -> Option<Vec<u8>> {
 }
 
 fn output<'a>(record: &'a Record, files: Vec<File>, place: Option<&'a InContext>) -> RunOutput<'a> {
-    let mut room = TEXTS;
-    let mut results: Vec<Shown> = Vec::new();
-    for item in record.results.iter().take(ENTRIES) {
-        let shown = readable(item).or(item.text.as_deref());
-        let shown = shown.map(|text| shortened(text, TEXT.min(room)));
-        room = room.saturating_sub(shown.as_deref().map_or(0, str::len));
-        results.push(Shown {
-            is_main_result: item.is_main_result,
-            text: shown,
-            media_types: item.formats.keys().cloned().collect(),
-        });
-    }
-    let main = results.iter().rfind(|shown| shown.is_main_result);
-    let value = main.and_then(|shown| shown.text.clone());
+    let mut cuts = Cuts::of(record);
+    cuts.note_lists(record);
+    let (results, value) = cuts.results(record);
     RunOutput {
         outcome: record.outcome,
         exit_code: record.exit_code,
@@ -421,25 +413,21 @@ fn output<'a>(record: &'a Record, files: Vec<File>, place: Option<&'a InContext>
         error_category: record.error_category,
         is_retryable: record.is_retryable,
         context: record.context.as_deref(),
-        stdout: stream(record.stdout.as_ref()),
-        stderr: stream(record.stderr.as_ref()),
+        stdout: cuts.stream("stdout", record.stdout.as_ref()),
+        stderr: cuts.stream("stderr", record.stderr.as_ref()),
         value,
         results,
-        error: record.error.as_ref().map(raised),
+        error: record.error.as_ref().map(|error| cuts.raised(error)),
         files,
         denied: refused(record),
         execution_time: record.execution_time,
         memory_peak_bytes: record.usage.memory_peak_bytes,
-        truncated: record.truncated.keys().map(String::as_str).collect(),
+        truncated: cuts.names(),
         context_id: place.map(|place| place.context.as_str()),
         execution: place.map(|place| place.execution),
         state: place.map(|place| place.state),
         why: place.and_then(|place| place.why.as_deref()),
     }
-}
-
-fn stream(text: Option<&Text>) -> String {
-    text.map_or_else(String::new, |text| shortened(&text.to_string(), STREAM))
 }
 
 fn refused(record: &Record) -> Vec<Refused<'_>> {
@@ -450,20 +438,4 @@ fn refused(record: &Record) -> Vec<Refused<'_>> {
         reason: denied.reason.as_deref(),
     });
     refused.collect()
-}
-
-fn raised(error: &CodeError) -> Raised<'_> {
-    Raised {
-        name: &error.name,
-        message: shortened(&error.message, TEXT),
-        line: error.line,
-    }
-}
-
-/// The text; without its middle if it is long.
-fn shortened(text: &str, most: usize) -> String {
-    match ends(text, most) {
-        Some((head, gap, tail)) => format!("{head}[… {gap} left out …]{tail}"),
-        None => text.to_owned(),
-    }
 }

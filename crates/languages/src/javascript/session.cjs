@@ -5,6 +5,7 @@ const process = require('node:process');
 const { Channel } = require('./protocol.cjs');
 const { evaluate } = require('./evaluate.cjs');
 const { Interrupts, interruption } = require('./interrupts.cjs');
+const { replaceStreams } = require('./output.cjs');
 // The class of `node:module`, which Node has already. That module itself is not loaded at a start,
 // and takes two milliseconds with what it loads.
 const Module = process.mainModule.constructor;
@@ -25,6 +26,7 @@ class Session {
     const request = this.next();
     if (!request) return;
     this.disguise(request);
+    replaceStreams();
     ignoreOwnWarnings();
     process.on('uncaughtException', (error) => {
       // A handler of the program's own takes care of it, as without the driver.

@@ -29,7 +29,8 @@
 //!   stderr, which holds only what the code wrote. A `sys.excepthook` that the code
 //!   has set is called. Python's own message appears where the code has closed the
 //!   channel, and in a child that it forked.
-//! * stdout is line-buffered, so that a killed run leaves its output.
+//! * stdout and stderr have no buffer (as with `python -u`), so that a killed run leaves its output.
+//!   One `print()` is one write: it is the driver's, which gives the values' texts to Python's own.
 //! * `sys.exit`, `atexit` and threads are plain Python's.
 //!
 //! * Code that speaks of `__file__`, `argv[0]` or its own name lies in that file, in the
@@ -80,6 +81,7 @@
 //! | `main` loads modules, and finds those of packages | at once |
 //! | `protocol` reads requests and writes frames | at once |
 //! | `session`, `source` execute code | at once |
+//! | `streams` takes the buffers from stdout and stderr | at once |
 //! | `interrupts` decides what SIGINT interrupts | at once |
 //! | `ending` ends the process | at once |
 //! | `results` | a value is shown |
@@ -139,8 +141,8 @@ const MODULES: DriverFile = DriverFile {
     content: modules!(
         "codefile" "describe" "display" "doublefork" "ending" "errors" "eventloop" "figures"
         "hooks" "immortal" "interrupts" "ipython" "magics" "main" "notebook" "output" "packages"
-        "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "tables" "template"
-        "timing" "tracebacks" "workers"
+        "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "streams" "tables"
+        "template" "timing" "tracebacks" "workers"
     ),
 };
 
@@ -158,7 +160,7 @@ const COMPILER: Compiler = Compiler {
     ],
     input: modules!(
         "codefile" "display" "ending" "errors" "eventloop" "interrupts" "main" "output" "protocol"
-        "results" "rich" "session" "source" "tracebacks"
+        "results" "rich" "session" "source" "streams" "tracebacks"
     ),
     digest: include_str!(concat!(env!("OUT_DIR"), "/python.digest")),
     path: concat!(directory!(), "/compiled"),

@@ -81,6 +81,9 @@ pub(super) fn of_event(event: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Output {
         text: String,
+        /// The stream has reached its limit, and no event follows.
+        #[serde(default)]
+        cut: bool,
     }
     #[derive(Deserialize)]
     struct Result {
@@ -93,7 +96,10 @@ pub(super) fn of_event(event: &str) -> Option<String> {
     let Kind { event: kind } = serde_json::from_str(event).ok()?;
     match kind {
         "stdout" | "stderr" => {
-            let Output { text } = serde_json::from_str(event).ok()?;
+            let Output { mut text, cut } = serde_json::from_str(event).ok()?;
+            if cut {
+                text += &format!("\n[… the rest of {kind} left out: it has reached its limit …]\n");
+            }
             let timestamp = answers::time(SystemTime::now());
             let chunk = Chunk { text, timestamp };
             Some(line(&match kind {
@@ -159,6 +165,17 @@ mod tests {
         let text = of_event(&event.to_string())?;
         assert_eq!(text.matches('\n').count(), 1, "{text}");
         Some(serde_json::from_str(&text).unwrap())
+    }
+
+    #[test]
+    fn a_stream_at_its_limit_says_so() {
+        let event = json!({"event": "stderr", "seq": 1, "at_ms": 1.0, "text": "a", "cut": true});
+        let line = read(&event).unwrap();
+        let text = line["text"].as_str().unwrap();
+        assert!(
+            text.starts_with("a\n[… the rest of stderr left out"),
+            "{text}"
+        );
     }
 
     #[test]

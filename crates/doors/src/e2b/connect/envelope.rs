@@ -17,6 +17,8 @@ use crate::front::held;
 const LONGEST: usize = 4 << 20;
 /// The bytes before a message.
 const HEAD: usize = 5;
+/// How long the end of a stream is waited for, when its only message has come.
+const END: Duration = Duration::from_secs(2);
 /// The flag of a compressed message.
 const COMPRESSED: u8 = 1;
 /// The flag of the last envelope.
@@ -85,7 +87,24 @@ impl Messages {
             let message = "the message took too long";
             Err(Error::new(Code::InvalidArgument, message))
         })?;
-        message.ok_or_else(|| Error::new(Code::InvalidArgument, "the stream has no message"))
+        let none = || Error::new(Code::InvalidArgument, "the stream has no message");
+        let message = message.ok_or_else(none)?;
+        let _ = tokio::time::timeout(END, self.read_end()).await;
+        Ok(message)
+    }
+
+    /// Reads what follows the only message: its client has ended the stream, but the end may arrive
+    /// later. A server that closes the connection with unread input resets it, and the client may lose the
+    /// end of a long answer.
+    async fn read_end(&mut self) {
+        let mut left = LONGEST;
+        while let Some(Ok(frame)) = self.body.frame().await {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            let Some(rest) = left.checked_sub(length) else {
+                return;
+            };
+            left = rest;
+        }
     }
 }
 
@@ -198,6 +217,9 @@ pub fn envelopes(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use axum::extract::Request;
     use axum::http::HeaderValue;
     use axum::http::header::CONTENT_TYPE;
@@ -264,6 +286,27 @@ mod tests {
         let within = messages.only_within::<Value>(Duration::from_millis(1));
         let error = within.await.unwrap_err();
         assert_eq!(error.code, Code::InvalidArgument);
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_read_to_its_end() {
+        let is_read = Arc::new(AtomicBool::new(false));
+        let pieces = futures_util::stream::unfold(0, {
+            let is_read = is_read.clone();
+            move |count| {
+                let is_read = is_read.clone();
+                async move {
+                    // What follows the message arrives later.
+                    tokio::task::yield_now().await;
+                    is_read.store(count == 2, Relaxed);
+                    let piece = [message(&"x"), end(None)].into_iter().nth(count)?;
+                    Some((Ok::<_, std::convert::Infallible>(piece), count + 1))
+                }
+            }
+        });
+        let messages = Messages::new(&headers(), Body::from_stream(pieces)).unwrap();
+        assert_eq!(messages.only::<String>().await, Ok("x".to_owned()));
+        assert!(is_read.load(Relaxed), "the end is left unread");
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ import os
 import sys
 from sys import exc_info
 
-from . import protocol
+from . import protocol, streams
 from .ending import Ending
 from .interrupts import Interrupts
 from .source import Source, is_coroutine
@@ -32,8 +32,8 @@ class Session:
         self.interrupts = protocol.interrupts = Interrupts(regions, protocol.Channel.write)
         builtins.display, builtins.get_ipython = display, get_ipython
         builtins.input = input
-        if sys.stdout is not None:
-            sys.stdout.reconfigure(line_buffering=True)
+        builtins.print = streams.print
+        streams.unbuffer()
         self.ending = Ending(executed)
 
     def run(self):
