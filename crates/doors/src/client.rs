@@ -97,7 +97,7 @@ impl Client {
             Failure::new(Code::ShuttingDown, message)
         };
         loop {
-            if let Some(line) = self.lines.next().map_err(|_| ended())? {
+            if let Some(line) = self.lines.next_line().map_err(|_| ended())? {
                 return Ok(line);
             }
             self.socket.readable().await.map_err(|_| ended())?;

@@ -15,8 +15,6 @@
 #![cfg_attr(
     any(test, fuzzing),
     allow(
-        clippy::disallowed_macros,
-        clippy::disallowed_methods,
         clippy::disallowed_types,
         reason = "tests look into small values of their own"
     )

@@ -106,7 +106,7 @@ impl Client {
     fn line(&mut self) -> Result<Option<Vec<u8>>> {
         let mut piece = [0; PIECE];
         loop {
-            let line = self.lines.next().map_err(|_| {
+            let line = self.lines.next_line().map_err(|_| {
                 let message = format!("a line of the server has more than {LONGEST_ANSWER} bytes");
                 SetupError::new(Step::Ask, message).on(self.path.display())
             })?;

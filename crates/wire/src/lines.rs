@@ -50,6 +50,7 @@ impl Lines {
     }
 
     /// The bytes that wait.
+    #[expect(clippy::len_without_is_empty, reason = "no caller needs it")]
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
@@ -74,7 +75,7 @@ impl Lines {
     ///
     /// # Errors
     /// There is no end of it within the longest line. Nothing more can be read.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+    pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let length = self.end().unwrap_or(self.bytes.len()) - self.start;
         if length > self.most {
             (self.bytes, self.start) = (Vec::new(), 0);
@@ -130,12 +131,12 @@ mod tests {
             lines.push(&[*byte]);
         }
         assert!(lines.has_next());
-        assert_eq!(lines.next(), Ok(Some(b"ab".to_vec())));
-        assert_eq!(lines.next(), Ok(Some(Vec::new())));
-        assert_eq!((lines.next(), lines.has_next()), (Ok(None), false));
+        assert_eq!(lines.next_line(), Ok(Some(b"ab".to_vec())));
+        assert_eq!(lines.next_line(), Ok(Some(Vec::new())));
+        assert_eq!((lines.next_line(), lines.has_next()), (Ok(None), false));
         lines.push(b"\n");
-        assert_eq!(lines.next(), Ok(Some(b"cd".to_vec())));
-        assert_eq!(lines.next(), Ok(None));
+        assert_eq!(lines.next_line(), Ok(Some(b"cd".to_vec())));
+        assert_eq!(lines.next_line(), Ok(None));
     }
 
     #[test]
@@ -144,24 +145,24 @@ mod tests {
         lines.push(b"abc");
         assert_eq!((lines.skip(), lines.len()), (b"abc".to_vec(), 0));
         lines.push(b"def");
-        assert_eq!((lines.next(), lines.len()), (Ok(None), 0));
+        assert_eq!((lines.next_line(), lines.len()), (Ok(None), 0));
         lines.push(b"gh\nij\nk");
-        assert_eq!(lines.next(), Ok(Some(b"ij".to_vec())));
+        assert_eq!(lines.next_line(), Ok(Some(b"ij".to_vec())));
         lines.push(b"l\nm");
         assert_eq!((lines.skip(), lines.len()), (b"kl".to_vec(), 1));
         lines.push(b"\n");
-        assert_eq!(lines.next(), Ok(Some(b"m".to_vec())));
+        assert_eq!(lines.next_line(), Ok(Some(b"m".to_vec())));
     }
 
     #[test]
     fn a_line_that_is_too_long_is_not_kept() {
         let mut lines = Lines::new(10);
         lines.push(&[b'x'; 10]);
-        assert_eq!(lines.next(), Ok(None));
+        assert_eq!(lines.next_line(), Ok(None));
         lines.push(b"x");
         assert!(lines.has_next());
-        assert_eq!(lines.next(), Err(TooLong));
+        assert_eq!(lines.next_line(), Err(TooLong));
         lines.push(b"0123456789x\n");
-        assert_eq!(lines.next(), Err(TooLong));
+        assert_eq!(lines.next_line(), Err(TooLong));
     }
 }

@@ -83,7 +83,7 @@ impl Speaker {
 
     fn read_client(&mut self) -> Option<()> {
         read(&mut self.input, &mut self.from_client)?;
-        while let Some(line) = self.from_client.next().ok()? {
+        while let Some(line) = self.from_client.next_line().ok()? {
             if !line.trim_ascii().is_empty() {
                 self.door.take_from_client(&line, Instant::now());
             }
@@ -93,7 +93,7 @@ impl Speaker {
 
     fn read_server(&mut self) -> Option<()> {
         read(&mut self.server, &mut self.from_server)?;
-        while let Some(line) = self.from_server.next().ok()? {
+        while let Some(line) = self.from_server.next_line().ok()? {
             self.door.take_from_server(&line, Instant::now());
         }
         Some(())

@@ -1,8 +1,6 @@
 //! The description of the interface, from the types themselves.
 #![expect(
     clippy::disallowed_types,
-    clippy::disallowed_macros,
-    clippy::disallowed_methods,
     reason = "the document is of the program itself, and made by a test"
 )]
 

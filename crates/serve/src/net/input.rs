@@ -35,7 +35,7 @@ impl Server<'_> {
                 if peer.closing || peer.is_full() {
                     break;
                 }
-                let line = peer.lines.next();
+                let line = peer.lines.next_line();
                 peer.note_taken();
                 match line {
                     Ok(Some(line)) => self.hub.line(id, &line),
@@ -64,7 +64,7 @@ impl Server<'_> {
             let Some(link) = self.links.get_mut(&id) else {
                 return false;
             };
-            let report = match link.lines.next() {
+            let report = match link.lines.next_line() {
                 Ok(Some(line)) => record::json::from_slice::<Report>(&line).ok(),
                 Ok(None) => return false,
                 Err(TooLong) => None,
@@ -95,7 +95,7 @@ impl Server<'_> {
                 peer.input = None;
                 while let Some(peer) = self.peers.get_mut(&id)
                     && !peer.closing
-                    && let Ok(Some(line)) = peer.lines.next()
+                    && let Ok(Some(line)) = peer.lines.next_line()
                 {
                     peer.note_taken();
                     self.hub.line(id, &line);

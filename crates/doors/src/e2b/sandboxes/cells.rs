@@ -198,7 +198,9 @@ impl Sandbox {
             };
             match client.ask::<method::ContextLabel>(&params).await {
                 Err(failure) if failure.code == Code::NotFound => {}
-                touched => drop(touched?),
+                touched => {
+                    touched?;
+                }
             }
         }
         Ok(())
