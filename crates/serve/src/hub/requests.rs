@@ -181,7 +181,7 @@ pub(super) fn millis(span: Bound<std::time::Duration>) -> Option<u64> {
 mod tests {
     use std::time::Duration;
 
-    use cell::spec::{Bytes, RemoteRequest};
+    use spec::{Bytes, RemoteRequest};
     use wire::{RequestFile, RequestLimits};
 
     use super::*;
