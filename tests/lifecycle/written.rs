@@ -67,6 +67,11 @@ fn in_order(stage: &Stage) -> Check {
     assert_eq!(run.stdout(), "a\nb\nc\nfg d\n");
     let stderr = run.record.stderr.as_ref().map(ToString::to_string);
     assert_eq!(stderr.as_deref(), Some("e\n"));
+    // A stream takes milliseconds to make.
+    let code = "const before = new Set(process.moduleLoadList); console.log(1); console.error(2);
+        process.moduleLoadList.filter((it) => !before.has(it) && /(net|tty|stream)$/.test(it))";
+    let run = stage.code("javascript", code).run()?;
+    assert_eq!(run.record.results[0].text.as_deref(), Some("[]"));
     Ok(())
 }
 

@@ -26,14 +26,15 @@ function setter() {
 
 const mayHaveThreads = () => process.moduleLoadList.includes('NativeModule internal/worker');
 
-function builtin(require, name) {
-  if (!setFlags || mayHaveThreads()) return require(name);
+/** Calls a function that loads such modules. */
+function quickly(action) {
+  if (!setFlags || mayHaveThreads()) return action();
   setFlags(DEFAULT);
   try {
-    return require(name);
+    return action();
   } finally {
     setFlags(limit);
   }
 }
 
-module.exports = { builtin };
+module.exports = { quickly };

@@ -108,7 +108,7 @@ class Interrupts {
         return true; // There are no descriptors left, for example.
       }
     };
-    for (let tries = 0; this.thread && !sleeps() && tries < 1000; tries++) Atomics.wait(MOMENT, 0, 0, 1);
+    for (let tries = 0; this.thread && !sleeps() && tries < 10_000; tries++) Atomics.wait(MOMENT, 0, 0, 0.1);
   }
 
   /** The program ends: the signal has its usual effect. */

@@ -4,7 +4,7 @@
 const loaded = { __proto__: null };
 
 function load(name) {
-  if (!name.startsWith('./')) return load('./builtins.cjs').builtin(require, name);
+  if (!name.startsWith('./')) return load('./builtins.cjs').quickly(() => require(name));
   if (!loaded[name]) {
     const own = { exports: {} };
     sources[name](load, own);

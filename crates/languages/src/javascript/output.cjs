@@ -4,10 +4,13 @@
 'use strict';
 const { Buffer } = require('node:buffer');
 const { fstatSync, writeSync } = require('node:fs');
+const { quickly } = require('./builtins.cjs');
 
 const TYPE = 0o170000;
 const PIPE = 0o010000;
 const NAMES = { 1: 'stdout', 2: 'stderr' };
+// The console's own, which a program may replace.
+const { log } = console;
 const MOMENT = new Int32Array(new SharedArrayBuffer(4));
 
 /** Writes all of it. The pipe may be non-blocking: a child that shares it has made it so. */
@@ -53,16 +56,39 @@ function streamOf(descriptor) {
   return stream;
 }
 
+let isPrepared = false;
+let isSilent = false;
+
+/** Loads what the console loads for its first line. That looks whether standard error is a terminal,
+ * for which Node would make its stream. Nothing may interrupt this. */
+function prepareConsole() {
+  const property = Object.getOwnPropertyDescriptor(process, 'stderr');
+  if (isPrepared || !getters.has(property?.get)) return;
+  isPrepared = true;
+  Object.defineProperty(process, 'stderr', { configurable: true, enumerable: true, value: {} });
+  isSilent = true;
+  try {
+    quickly(() => log());
+  } finally {
+    isSilent = false;
+    Object.defineProperty(process, 'stderr', property);
+  }
+}
+
+const getters = new Set(); // those of the streams in the place of Node's
+
 /** Puts a stream of our own in the place of Node's, and makes it when it is first used. To make it takes
  * milliseconds: the console writes without, as long as the program does not use it. */
 function replace(descriptor) {
   const name = NAMES[descriptor];
   let stream;
   const get = () => (stream ??= streamOf(descriptor));
+  getters.add(get);
   Object.defineProperty(process, name, { configurable: true, enumerable: true, get });
 
   const direct = {
     write(text) {
+      if (isSilent) return true;
       try {
         writeAll(descriptor, Buffer.from(text));
       } catch (error) {
@@ -79,9 +105,9 @@ function replace(descriptor) {
     configurable: true,
     enumerable: false,
     get() {
+      if (isSilent) return direct;
       const isOwn = Object.getOwnPropertyDescriptor(process, name)?.get === get;
-      if (isOwn && !stream) return chosen ?? direct;
-      return (chosen ??= process[name]);
+      return isOwn && !stream ? chosen ?? direct : (chosen ??= process[name]);
     },
     set(value) {
       chosen = value;
@@ -93,4 +119,4 @@ function replaceStreams() {
   for (const descriptor of [1, 2]) if (isPipe(descriptor)) replace(descriptor);
 }
 
-module.exports = { replaceStreams };
+module.exports = { replaceStreams, prepareConsole };

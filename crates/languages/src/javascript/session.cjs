@@ -5,7 +5,7 @@ const process = require('node:process');
 const { Channel } = require('./protocol.cjs');
 const { evaluate } = require('./evaluate.cjs');
 const { Interrupts, interruption } = require('./interrupts.cjs');
-const { replaceStreams } = require('./output.cjs');
+const { prepareConsole, replaceStreams } = require('./output.cjs');
 // The class of `node:module`, which Node has already. That module itself is not loaded at a start,
 // and takes two milliseconds with what it loads.
 const Module = process.mainModule.constructor;
@@ -70,6 +70,7 @@ class Session {
     this.last = execution;
     this.status = 0;
     process.argv.splice(2, Infinity, ...(request.argument ?? []).map(String));
+    if (execution.source.includes('console')) prepareConsole();
     this.attempt(() => {
       this.channel.send('started');
       this.begin(execution);
