@@ -15,7 +15,7 @@ use cell::run;
 use cell::spec::mirrors;
 use cell::spec::network::{PartialEgress, PartialNetwork};
 use cell::spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
-use cell::spec::quantity::Bound;
+use cell::spec::quantity::{AutoBound, Bound};
 use cell::spec::units::Bytes;
 use cell::spec::{self, Ask, Mode, Partial, RootfsRef, Spec, Stdin, Stdio};
 use record::error::{Result, SetupError};
@@ -63,7 +63,7 @@ impl Tool {
             cpus: Some(Bound(None)),
             memory: Some(Bound(None)),
             processes: Some(Bound(Some(512))),
-            open_files: Some(Bound(Some(1024))),
+            open_files: Some(AutoBound::Given(Some(1024))),
             file_size: Some(Bound(None)),
             output: Some(Bytes::mib(64)),
             tmp: PartialTmpfs {

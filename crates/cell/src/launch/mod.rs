@@ -50,7 +50,7 @@ pub(crate) use shared_cell::SharedCell;
 use stdio::Streams;
 pub(crate) use stdio::{ProcessPipes, given as given_stdin, process_pipes};
 use terminal::{Display, Relay};
-pub(crate) use translate::in_words;
+pub(crate) use translate::{NO_INTERPRETER, in_words, os as failed_call};
 
 /// What a cell is for.
 #[derive(Clone, Copy, Debug)]

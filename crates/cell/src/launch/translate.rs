@@ -1,8 +1,26 @@
 //! Init's numbers in words.
 
+use nix::errno::Errno;
+
+use crate::child::MISSING_INTERPRETER;
 use crate::child::report::FailedStep;
 use crate::plan::{MountKind, Plan, Source};
 use record::error::{SetupError, Step};
+
+/// What is said of a program whose interpreter is missing.
+pub(crate) const NO_INTERPRETER: &str = "the file is there, and its interpreter or loader is not";
+
+/// The failure of a system call of init's.
+pub(crate) fn os(step: Step, syscall: &str, errno: Errno) -> SetupError {
+    if syscall != MISSING_INTERPRETER {
+        return SetupError::os(step, syscall, errno);
+    }
+    SetupError {
+        message: NO_INTERPRETER.to_owned(),
+        ..SetupError::os(step, "execve", errno)
+    }
+    .hint("write another interpreter into its first line, or use a rootfs that has it; a compiled program can be linked statically")
+}
 
 /// A failure message of init's as an error. `item` is an index into the plan.
 pub(crate) fn in_words(plan: &Plan, failed: FailedStep) -> SetupError {
@@ -12,14 +30,14 @@ pub(crate) fn in_words(plan: &Plan, failed: FailedStep) -> SetupError {
         errno,
         item,
     } = failed;
-    let error = SetupError::os(step, syscall, errno);
-    match item.and_then(|item| operand(plan, step, syscall, item)) {
+    let error = os(step, syscall, errno);
+    match item.and_then(|item| operand(plan, step, syscall, errno, item)) {
         Some(operand) => error.on(operand),
         None => error,
     }
 }
 
-fn operand(plan: &Plan, step: Step, syscall: &str, item: usize) -> Option<String> {
+fn operand(plan: &Plan, step: Step, syscall: &str, errno: Errno, item: usize) -> Option<String> {
     match step {
         Step::Mount => {
             let mount = plan.mounts.get(item)?;
@@ -46,7 +64,12 @@ fn operand(plan: &Plan, step: Step, syscall: &str, item: usize) -> Option<String
             Some(rule.path.display().to_string())
         }
         Step::Rlimits => Some(format!("{:?}", plan.rlimits.get(item)?.resource)),
-        Step::Exec => plan.program.candidates.get(item).map(ToString::to_string),
+        Step::Exec => {
+            // A program that is in none of several places is named as the caller wrote it.
+            let name = plan.program.argv.first().filter(|_| errno == Errno::ENOENT);
+            let named = name.or_else(|| plan.program.candidates.get(item));
+            named.map(ToString::to_string)
+        }
         Step::Chdir => Some(plan.program.cwd.display().to_string()),
         Step::Hostname => Some(plan.hostname.clone()),
         _ => None,

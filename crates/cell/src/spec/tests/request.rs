@@ -144,7 +144,7 @@ fn what_the_caller_says_stays() {
     caller.env.insert("TOKEN".to_owned(), "x".into());
     caller.limits.memory = Some("64M".parse().unwrap());
     caller.limits.on_output = Some(OnOutput::Kill);
-    let cases: [(Value, &str); 10] = [
+    let cases: [(Value, &str); 13] = [
         (
             json!({"language": "sh"}),
             "language: is \"sh\", but the caller allows only \"python\"",
@@ -168,6 +168,19 @@ fn what_the_caller_says_stays() {
         (
             json!({"limits": {"memory": "none"}}),
             "limits.memory: is none, but the caller allows at most 64M",
+        ),
+        // What is chosen is at least this, and no request may choose more.
+        (
+            json!({"limits": {"data": "65M"}}),
+            "limits.data: is 65M, but the caller allows at most 64M",
+        ),
+        (
+            json!({"limits": {"data": "none"}}),
+            "limits.data: is none, but the caller allows at most 64M",
+        ),
+        (
+            json!({"limits": {"open_files": 257}}),
+            "limits.open_files: is 257, but the caller allows at most 256",
         ),
         (
             json!({"limits": {"wall": "1h"}}),
