@@ -101,6 +101,7 @@ fn measured(stage: &Stage) -> Check {
 fn reservation(stage: &Stage) -> Check {
     let run = stage
         .exec(["python3", "-c", "bytearray(1 << 40)"])
+        .itself()
         .option(["--cgroup", "none"])
         .limit("memory", "512M")
         .run()?
@@ -115,6 +116,7 @@ fn reservation(stage: &Stage) -> Check {
     assert!(hint.contains("`--data none`"), "{}", run.json);
     let run = stage
         .exec(["python3", "-c", "bytearray(1 << 40)"])
+        .itself()
         .option(["--cgroup", "none"])
         .limit("address-space", "700M")
         .run()?;
@@ -165,7 +167,7 @@ fn missing(stage: &Stage) -> Check {
             "\"/opt/script\"",
         ),
     ] {
-        let run = cell.run()?.ended(Outcome::Setup)?;
+        let run = cell.itself().run()?.ended(Outcome::Setup)?;
         let said = context(&run).contains(words) && context(&run).contains(named);
         assert!(said, "{}", run.json);
     }

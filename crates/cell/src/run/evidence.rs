@@ -58,6 +58,7 @@ pub(super) fn measure(
             .map(|(disk, scratch)| FilesIn {
                 name: scratch.name.path().to_owned(),
                 used: Bytes(disk.used),
+                size: scratch.limit.size,
             })
             .collect(),
     }

@@ -160,6 +160,8 @@ pub(crate) struct FilesIn {
     pub name: String,
     /// Bytes of content.
     pub used: Bytes,
+    /// How many it can hold.
+    pub size: Bytes,
 }
 
 /// What a tmpfs has none left of, and how much it had.

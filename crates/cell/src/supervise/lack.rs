@@ -45,6 +45,24 @@ fn files(evidence: &Evidence<'_>) -> Option<String> {
     })
 }
 
+/// The tmpfs in which a larger write than it has room for is refused, before it is full: those that
+/// held seven eighths of what they can when they were last looked at.
+pub(super) fn nearly_full(evidence: &Evidence<'_>) -> Option<String> {
+    let held = evidence.measured.files.iter();
+    let nearly = held.filter(|files| files.used.0 >= files.size.0 / 8 * 7 && files.size.0 > 0);
+    let shown: Vec<String> = nearly
+        .map(|files| {
+            format!(
+                "{} holds {} of {}",
+                files.name,
+                about(files.used),
+                files.size
+            )
+        })
+        .collect();
+    (!shown.is_empty()).then(|| shown.join(" and "))
+}
+
 /// What the code reports that it lacked, where the measurements do not show that memory ran out.
 pub(super) fn claimed(evidence: &Evidence<'_>) -> String {
     let seen = (evidence.measured.memory_peak).map_or_else(String::new, |peak| {

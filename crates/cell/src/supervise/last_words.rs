@@ -30,8 +30,9 @@ use Kind::{Aborting, Message, Printed, Traced};
 const LIST: &[(Kind, Category, &str)] = &[
     (Aborting, Memory, "JavaScript heap out of memory"),
     (Aborting, Memory, "Fatal process out of memory"),
+    (Aborting, Memory, "Fatal JavaScript out of memory"),
     (Aborting, Memory, "FATAL ERROR: Out of memory"),
-    (Traced, Memory, "fatal error: runtime: out of memory"),
+    (Traced, Memory, "runtime: out of memory"),
     (Traced, Memory, "runtime: cannot allocate memory"),
     (Printed, Memory, "insufficient memory for the Java Runtime Environment"),
     (Printed, Memory, "Could not reserve enough space for"),

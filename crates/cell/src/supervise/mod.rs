@@ -26,6 +26,7 @@ mod denials;
 pub(crate) mod disks;
 mod driver;
 mod ending;
+mod errnos;
 pub(crate) mod evidence;
 mod explain;
 mod guests;

@@ -260,6 +260,9 @@ fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
     if claimed == Some(Category::Disk) && !full.is_empty() {
         return disk(exit_code, &full);
     }
+    if let Some(failure) = nearly_full(exit_code, claimed, evidence) {
+        return failure;
+    }
     match known {
         Some(Signal::SIGXCPU) if measured.cpu_time == Some(true) => {
             return cpu_timeout(evidence.limits.cpu_time);
@@ -332,6 +335,10 @@ fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
         }
         _ => {}
     }
+    let claim = Some(category).filter(|_| !is_too_large);
+    if let Some(failure) = nearly_full(RAISED, claim, evidence) {
+        return failure;
+    }
     let advice = exception_context(error, category, evidence);
     Failure {
         operator_hint: advice.operator,
@@ -386,6 +393,9 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
     if !full.is_empty() {
         return disk(exit_code, &full);
     }
+    if let Some(failure) = nearly_full(exit_code, claimed, evidence) {
+        return failure;
+    }
     if measured.file_size == Some(true) {
         return file_too_large(exit_code, evidence.limits);
     }
@@ -402,6 +412,12 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
             operator_hint: advice.operator,
             ..ended(Category::File, context)
         };
+    }
+    if matches!(status, 126 | 127) && programs::lacks_interpreter(&evidence.stderr) {
+        let context = format!(
+            "the program exited with status {status}: a script or program is there, but its interpreter is not: the one that its `#!` line names, or the loader of a compiled program"
+        );
+        return ended(Category::File, context);
     }
     if let Some(advice) = programs::of_root(&evidence.stderr, &evidence.place) {
         let context = format!("the program exited with status {status}: {}", advice.author);
@@ -464,15 +480,24 @@ fn processes(exit_code: i32, limits: &Limits) -> Failure {
 }
 
 fn disk(exit_code: i32, full: &[&FullTmpfs]) -> Failure {
-    Failure::new(
-        Outcome::Disk,
-        Category::Disk,
-        exit_code,
-        format!(
-            "{}; write less, or delete files that are no longer needed",
-            full_context(full)
-        ),
-    )
+    no_room(exit_code, &full_context(full))
+}
+
+/// Where a program says that its disk is full, and one nearly is.
+fn nearly_full(
+    exit_code: i32,
+    claim: Option<Category>,
+    evidence: &Evidence<'_>,
+) -> Option<Failure> {
+    let is_of_one_file = matches!(evidence.last_words, Some((_, "File too large")));
+    let is_claimed = claim == Some(Category::Disk) && !is_of_one_file;
+    let which = lack::nearly_full(evidence).filter(|_| is_claimed)?;
+    Some(no_room(exit_code, &which))
+}
+
+fn no_room(exit_code: i32, which: &str) -> Failure {
+    let context = format!("{which}; write less, or delete files that are no longer needed");
+    Failure::new(Outcome::Disk, Category::Disk, exit_code, context)
 }
 
 fn file_too_large(exit_code: i32, limits: &Limits) -> Failure {

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::load::load;
+use super::super::quantity::AutoBound;
 use super::super::resolve::{Ask, Mode};
 use super::super::{Bytes, Command, FileSource, OnOutput, Partial, Spec, Stdin, Stdio};
 use super::{ask, shown};
@@ -205,6 +206,13 @@ fn what_the_caller_says_stays() {
         let error = requested(Mode::Run, caller.clone(), &request.to_string()).unwrap_err();
         assert_eq!(error, format!("request:{wanted}"));
     }
+    caller.limits.data = Some(AutoBound::Given(Some(Bytes::mib(100))));
+    let chosen = json!({"code": "1", "limits": {"data": "auto"}});
+    let error = requested(Mode::Run, caller.clone(), &chosen.to_string()).unwrap_err();
+    let wanted = "request:limits.data: is auto, but the caller allows at most 100M";
+    assert_eq!(error, wanted);
+    caller.limits.data = Some(AutoBound::Auto);
+    assert!(requested(Mode::Run, caller.clone(), &chosen.to_string()).is_ok());
     caller.limits.memory = Some("none".parse().unwrap());
     let unbounded = json!({"code": "1", "limits": {"memory": "none"}});
     assert!(requested(Mode::Run, caller.clone(), &unbounded.to_string()).is_ok());

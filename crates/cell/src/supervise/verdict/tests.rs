@@ -467,6 +467,7 @@ fn files_that_fill_the_memory_are_named() {
             files: vec![FilesIn {
                 name: "/workspace".to_owned(),
                 used: Bytes::mib(used),
+                size: Bytes::mib(300),
             }],
             ..killed_for_memory()
         };
@@ -480,6 +481,41 @@ fn files_that_fill_the_memory_are_named() {
         "{context}"
     );
     assert!(!files(3).contains("files"));
+}
+
+#[test]
+fn a_write_into_a_nearly_full_disk_is_a_full_disk() {
+    let holding = |used| Measured {
+        files: vec![FilesIn {
+            name: "/tmp".to_owned(),
+            used: Bytes::mib(used),
+            size: Bytes::mib(64),
+        }],
+        ..Measured::default()
+    };
+    let of = |used| {
+        judge(&saying(
+            Category::Disk,
+            "No space left",
+            with(holding(used), exit(1)),
+        ))
+    };
+    let full = of(60);
+    assert_eq!(full.outcome, Outcome::Disk);
+    assert!(
+        full.context
+            .unwrap()
+            .starts_with("/tmp holds 60M of 64M; write less")
+    );
+    assert_eq!(of(20).outcome, Outcome::Exit);
+    let silent = judge(&with(holding(60), exit(1)));
+    assert_eq!(silent.outcome, Outcome::Exit);
+    let error = error("OSError", Some(Errno::ENOSPC));
+    let raised = judge(&Evidence {
+        error: Some(&error),
+        ..with(holding(60), exit(1))
+    });
+    assert_eq!(raised.outcome, Outcome::Disk);
 }
 
 #[test]
