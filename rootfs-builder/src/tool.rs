@@ -18,7 +18,7 @@ use record::{Outcome, Record};
 use spec::mirrors;
 use spec::network::{PartialEgress, PartialNetwork};
 use spec::partial::{PartialBind, PartialLimits, PartialTmpfs};
-use spec::quantity::Bound;
+use spec::quantity::{AutoBound, Bound};
 use spec::units::Bytes;
 use spec::{self, Ask, Mode, Partial, RootfsRef, Spec, Stdin, Stdio};
 
@@ -63,7 +63,7 @@ impl Tool {
             cpus: Some(Bound(None)),
             memory: Some(Bound(None)),
             processes: Some(Bound(Some(512))),
-            open_files: Some(Bound(Some(1024))),
+            open_files: Some(AutoBound::Given(Some(1024))),
             file_size: Some(Bound(None)),
             output: Some(Bytes::mib(64)),
             tmp: PartialTmpfs {

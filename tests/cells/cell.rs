@@ -74,6 +74,13 @@ impl<'s> Cell<'s> {
         cell.stdin(code)
     }
 
+    /// The program and its arguments are in a spec file.
+    #[must_use]
+    pub(crate) fn without_operands(mut self) -> Self {
+        self.operands.clear();
+        self
+    }
+
     /// Arguments for the code.
     #[must_use]
     pub(crate) fn arguments<const N: usize>(mut self, words: [&str; N]) -> Self {

@@ -27,6 +27,8 @@ mod places;
 mod probes;
 mod record;
 mod refusals;
+mod reported;
+mod reserved;
 mod shares;
 mod supervisor;
 mod terminal;
@@ -64,6 +66,8 @@ pub(crate) const SUITES: &[&Suite] = &[
     &leftovers::SUITE,
     &record::SUITE,
     &refusals::SUITE,
+    &reported::SUITE,
+    &reserved::SUITE,
     &events::SUITE,
     &event_readers::SUITE,
     &truth::SUITE,

@@ -329,6 +329,8 @@ fn a_replay_that_ends_otherwise_is_lost_and_names_the_execution() {
     let endless = json!({"context": "a", "code": code, "wall": wall, "grace": "20s"});
     let interrupted = client.ask("context.run", endless);
     assert_eq!(interrupted["state"], "kept", "{interrupted}");
+    let limit = &interrupted["record"]["limits"]["wall"];
+    assert_eq!(limit["requested"], 200.0, "the own one: {limit}");
     client.ask("context.checkpoint", json!({"context": "a"}));
     // A different output is reported, and has no other effect.
     let back = client.ask("context.rewind", json!({"context": "a"}));

@@ -83,6 +83,10 @@ pub struct Driver {
     /// The limit that the interpreter enforces on its own heap, if it does: then it
     /// can report the lack of memory, which a killed process cannot.
     pub heap: Option<Heap>,
+    /// Whether the interpreter, or what its code usually starts, maps much more memory than it
+    /// uses. Where mappings count, it may map more, and a request far above the memory limit is
+    /// granted until it is used.
+    pub reserves: bool,
     /// System calls that the interpreter tries at every start and can do without. If
     /// they are denied before the code begins, the denial is not the code's.
     pub probes: &'static [&'static str],
@@ -106,11 +110,8 @@ pub struct Driver {
     pub rootfs: &'static str,
     /// How its exceptions map to the category of an error.
     pub exceptions: Exceptions,
-    /// What the interpreter, or a tool of the language, writes to a standard
-    /// stream before it gives up for lack of something.
-    /// Code can write the same.
-    pub last_words: &'static [(Category, &'static str)],
-    /// Whether the interpreter ends by a signal whenever it has written them.
+    /// Whether the interpreter ends itself by a signal where memory is refused, often without a
+    /// word.
     pub aborts: bool,
     /// How its exceptions name a missing module, and what provides modules.
     pub modules: Option<Modules>,
@@ -131,6 +132,7 @@ const SCRIPT: Driver = Driver {
     delivery: Delivery::File("/run/cellblock/main"),
     lasting: None,
     heap: None,
+    reserves: false,
     probes: &[],
     compiled: None,
     compiler: None,
@@ -140,7 +142,6 @@ const SCRIPT: Driver = Driver {
     profile: None,
     rootfs: "shell",
     exceptions: Exceptions::NONE,
-    last_words: &[],
     aborts: false,
     modules: None,
     missing_program: |_| None,

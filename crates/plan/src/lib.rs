@@ -19,6 +19,7 @@ use spec::{
     Scratch, Spec, Stdio, TmpfsLimit,
 };
 
+mod arguments;
 mod devices;
 mod egress;
 mod ids;
@@ -82,6 +83,8 @@ pub struct Plan {
     pub cgroup: CgroupChoice,
     /// Limits set by setrlimit(2) in any case.
     pub rlimits: Vec<Rlimit>,
+    /// Those that are higher where a cgroup holds the memory.
+    pub counted_rlimits: Vec<Rlimit>,
     /// Limits set only where no cgroup holds them.
     pub fallback: Fallback,
     /// Limits of the cell's user namespace; `None` when given up.
@@ -172,13 +175,16 @@ impl Fallback {
         }
     }
 
-    /// As limits of processes (setrlimit(2)).
-    pub fn rlimits(&self) -> impl Iterator<Item = Rlimit> + use<> {
-        let memory = (self.memory).map(|memory| Rlimit::fixed(Resource::RLIMIT_DATA, memory.0));
+    /// As limits of processes (setrlimit(2)) that may map `reserve` beyond the memory.
+    fn rlimits(&self, reserve: Option<Bytes>) -> impl Iterator<Item = Rlimit> + use<> {
+        let data = self.memory.zip(reserve).map(|(memory, reserve)| {
+            let size = memory.0.saturating_add(reserve.0);
+            Rlimit::fixed(Resource::RLIMIT_DATA, size)
+        });
         // Init counts as well.
         let processes =
             (self.processes).map(|count| Rlimit::fixed(Resource::RLIMIT_NPROC, count + 1));
-        memory.into_iter().chain(processes)
+        data.into_iter().chain(processes)
     }
 
     /// The limits in whose place the seccomp policy refuses calls.
@@ -245,6 +251,7 @@ impl Plan {
             files_from: spec.files_from.clone(),
             cgroup: spec.cgroup.clone(),
             rlimits: rlimits::plan(&spec.limits, &spec.user_limits),
+            counted_rlimits: rlimits::counted(&spec.limits),
             fallback: Fallback::of(&spec.limits),
             limits: spec.limits.clone(),
             userns_limits: (!spec.without.contains(&Layer::UsernsLimit)).then_some(UsernsLimits {
@@ -264,6 +271,29 @@ impl Plan {
             rootfs: tree.label.clone(),
             strict: spec.strict,
         })
+    }
+
+    /// The limits of a process (setrlimit(2)) that may map `reserve` beyond the memory
+    /// ([`Program::reserve`]), where no cgroup holds what is in `fallback`.
+    pub fn rlimits<'p>(
+        &'p self,
+        fallback: &Fallback,
+        reserve: Option<Bytes>,
+    ) -> impl Iterator<Item = Rlimit> + use<'p> {
+        let counted = match fallback.memory {
+            None => &self.counted_rlimits[..],
+            Some(_) => &[],
+        };
+        let in_force = |limit: &Rlimit| {
+            let higher = counted
+                .iter()
+                .find(|other| other.resource == limit.resource);
+            *higher.unwrap_or(limit)
+        };
+        self.rlimits
+            .iter()
+            .map(in_force)
+            .chain(fallback.rlimits(reserve))
     }
 
     /// The cell's id, and what its rootfs is called.

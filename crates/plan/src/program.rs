@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::arguments;
 use super::trust::{self, Trust};
 use crate::probe::HostFacts;
 use record::bytes::RawText;
-use spec::{Spec, Stdin};
+use spec::limits::RESERVE;
+use spec::quantity::AutoBound;
+use spec::{Bytes, Spec, Stdin};
 
 /// The program to execute.
 #[derive(Clone, Debug, Serialize)]
@@ -25,6 +28,9 @@ pub struct Program {
     pub channel: bool,
     /// Where standard input comes from.
     pub stdin: Stdin,
+    /// What each of its processes may map beyond the memory, where each mapping counts because no
+    /// cgroup counts what is used; `None` where `data` does not follow the memory.
+    pub reserve: Option<Bytes>,
     /// Whether its memory is laid out without randomisation, so that its state can be
     /// put into another cell.
     pub fixed_layout: bool,
@@ -39,6 +45,8 @@ pub struct Request {
     pub argv: Vec<RawText>,
     /// Whether it has a driver's channel, from [`languages::CHANNEL_FD`] on.
     pub channel: bool,
+    /// What it may map beyond the memory, where `data` is to follow that.
+    pub reserve: Bytes,
     /// Files to place below [`languages::DIRECTORY`].
     pub files: Vec<(PathBuf, RawText)>,
 }
@@ -53,6 +61,11 @@ pub(super) const THREADS: [&str; 5] = [
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
 ];
+
+/// A variable by which a runtime reserves less memory: Bun maps a gigabyte for the code that it
+/// compiles. Where it gets less, it goes on without its compiler, many times slower, and does not
+/// say so.
+const RESERVES_LESS: (&str, &str) = ("BUN_JSC_jitMemoryReservationSize", "67108864");
 
 impl Program {
     /// Its environment as execve(2) takes it: `NAME=value`.
@@ -82,22 +95,28 @@ impl Program {
         let program = argv.first().cloned().unwrap_or_default();
         Self {
             candidates: candidates(&program, all.get("PATH")),
-            argv: argv.to_vec(),
+            argv: arguments::split(argv),
             env: all,
             cwd: cwd.map_or_else(|| self.cwd.clone(), Into::into),
             channel: false,
             stdin: Stdin::Null,
+            // It can be any program.
+            reserve: self.reserve.map(|_| RESERVE),
             fixed_layout: false,
         }
     }
 
     pub(super) fn new(spec: &Spec, host: &HostFacts, request: Request) -> Self {
         let mut env = spec.env.clone();
+        let left_out = |name: &&str| spec.env_clear || spec.env_unset.contains(*name);
+        let (name, value) = RESERVES_LESS;
+        if spec.limits.memory.is_some() && !left_out(&name) {
+            env.entry(name.to_owned()).or_insert_with(|| value.into());
+        }
         if let Some(cpus) = spec.limits.cpus {
             let threads = (cpus.ceil() as usize)
                 .clamp(1, host.cpus.max(1))
                 .to_string();
-            let left_out = |name: &&str| spec.env_clear || spec.env_unset.contains(*name);
             for name in THREADS.into_iter().filter(|name| !left_out(name)) {
                 // What the caller sets stays.
                 env.entry(name.to_owned())
@@ -112,11 +131,12 @@ impl Program {
         }
         Self {
             candidates: candidates(&request.program, spec.env.get("PATH")),
-            argv: request.argv,
+            argv: arguments::split(&request.argv),
             env,
             cwd: spec.cwd.clone(),
             channel: request.channel,
             stdin: spec.stdin.clone(),
+            reserve: (spec.limits.data == AutoBound::Auto).then_some(request.reserve),
             fixed_layout: false,
         }
     }

@@ -3,6 +3,8 @@
 use nix::sys::resource::Resource;
 use serde::{Serialize, Serializer};
 
+use spec::limits::{OPEN_FILES, OPEN_FILES_COUNTED};
+use spec::quantity::AutoBound;
 use spec::{Bytes, Limits, UserLimits};
 
 /// One resource limit (setrlimit(2)), in the resource's own unit.
@@ -61,9 +63,15 @@ pub(super) fn plan(limits: &Limits, share: &UserLimits) -> Vec<Rlimit> {
         limits
             .file_size
             .map(|size| (Resource::RLIMIT_FSIZE, size.0)),
-        limits
-            .open_files
-            .map(|count| (Resource::RLIMIT_NOFILE, count)),
+        match limits.open_files {
+            AutoBound::Auto => Some(OPEN_FILES),
+            AutoBound::Given(count) => count,
+        }
+        .map(|count| (Resource::RLIMIT_NOFILE, count)),
+        match limits.data {
+            AutoBound::Auto => None,
+            AutoBound::Given(size) => size.map(|size| (Resource::RLIMIT_DATA, size.0)),
+        },
         limits
             .address_space
             .map(|size| (Resource::RLIMIT_AS, size.0)),
@@ -79,6 +87,20 @@ pub(super) fn plan(limits: &Limits, share: &UserLimits) -> Vec<Rlimit> {
     let all = fixed.into_iter().chain(asked.into_iter().flatten());
     all.map(|(resource, value)| Rlimit::fixed(resource, value))
         .chain([stack(limits)])
+        .collect()
+}
+
+/// Those that are higher where a cgroup holds the memory: it counts what these bound otherwise.
+pub(super) fn counted(limits: &Limits) -> Vec<Rlimit> {
+    let Some(memory) = limits.memory else {
+        return Vec::new();
+    };
+    let files = (limits.open_files == AutoBound::Auto)
+        .then_some((Resource::RLIMIT_NOFILE, OPEN_FILES_COUNTED));
+    [(Resource::RLIMIT_MEMLOCK, memory.0)]
+        .into_iter()
+        .chain(files)
+        .map(|(resource, value)| Rlimit::fixed(resource, value))
         .collect()
 }
 

@@ -35,6 +35,7 @@ impl Plan {
         plan.files_from = None;
         plan.egress = None;
         plan.rlimits = Vec::new();
+        plan.counted_rlimits = Vec::new();
         plan.fallback = Fallback::default();
         plan.userns_limits = None;
         plan.landlock = None;

@@ -136,6 +136,9 @@ pub struct SetupError {
     pub hint: Option<String>,
 }
 
+/// What is said of a program whose interpreter is missing.
+const NO_INTERPRETER: &str = "the file is there, and its interpreter or loader is not";
+
 /// Replaces a message that names paths.
 const WITHHELD: &str = "the reason names paths on the host";
 
@@ -164,6 +167,20 @@ impl SetupError {
             errno_name: Some(format!("{errno:?}")),
             ..Self::new(step, errno.desc().to_lowercase())
         }
+    }
+
+    /// execve(2) found the program, and not the interpreter or loader that it names: ENOENT as well.
+    pub fn no_interpreter(step: Step, errno: Errno) -> Self {
+        Self {
+            message: NO_INTERPRETER.to_owned(),
+            ..Self::os(step, "execve", errno)
+        }
+        .hint("write another interpreter into its first line, or use a rootfs that has it; a compiled program can be linked statically")
+    }
+
+    /// Whether it is [`SetupError::no_interpreter`].
+    pub fn is_of_interpreter(&self) -> bool {
+        self.message == NO_INTERPRETER
     }
 
     /// A failure that `syscall` reported as an [`std::io::Error`].

@@ -196,6 +196,46 @@ impl<T: Quantity> JsonSchema for Bound<T> {
     }
 }
 
+const AUTO: &str = "auto";
+
+/// A limit whose value cellblock chooses unless one is given: a quantity, `none` or `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoBound<T> {
+    /// Chosen from the other limits, and from what holds them.
+    Auto,
+    /// This one, or none.
+    Given(Option<T>),
+}
+
+impl<T: Quantity> Serialize for AutoBound<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str(AUTO),
+            Self::Given(given) => Bound(*given).serialize(serializer),
+        }
+    }
+}
+
+impl<'de, T: Quantity> Deserialize<'de> for AutoBound<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read(deserializer)
+    }
+}
+
+impl<T: Quantity> JsonSchema for AutoBound<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("AutoBound {}", T::FORMAT).into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schema(&format!("{}, \"none\" or \"auto\"", T::FORMAT))
+    }
+}
+
 /// The schema of a quantity.
 pub fn schema(title: &str) -> Schema {
     json_schema!({ "type": ["string", "number"], "title": title })
@@ -207,6 +247,8 @@ pub trait Setting: Copy {
     type Quantity: Quantity;
     /// Whether it can be `none`.
     const IS_LIFTABLE: bool;
+    /// Whether it can be `auto`.
+    const HAS_AUTO: bool = false;
     /// What an option's value is called in help texts.
     const VALUE_NAME: &'static str = <Self::Quantity as Quantity>::VALUE_NAME;
 
@@ -266,6 +308,40 @@ impl<T: Quantity> Setting for Bound<T> {
     }
 }
 
+impl<T: Quantity> Setting for AutoBound<T> {
+    type Quantity = T;
+    const IS_LIFTABLE: bool = true;
+    const HAS_AUTO: bool = true;
+
+    fn of(quantity: T) -> Self {
+        Self::Given(Some(quantity))
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text == AUTO {
+            return Ok(Self::Auto);
+        }
+        let bound: Result<Bound<T>, String> = text.parse();
+        bound
+            .map(|bound| Self::Given(bound.0))
+            .map_err(|error| format!("{error}, or {AUTO}"))
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Auto => AUTO.to_owned(),
+            Self::Given(given) => Bound(*given).show(),
+        }
+    }
+
+    fn amount(&self) -> Option<f64> {
+        match self {
+            Self::Auto => None,
+            Self::Given(given) => given.map(|value| value.amount()),
+        }
+    }
+}
+
 /// Reads a field from text or a number.
 ///
 /// # Errors
@@ -289,7 +365,8 @@ impl<T: Setting> Visitor<'_> for SettingVisitor<T> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(T::Quantity::WANTED)?;
-        f.write_str(if T::IS_LIFTABLE { ", or \"none\"" } else { "" })
+        f.write_str(if T::IS_LIFTABLE { ", or \"none\"" } else { "" })?;
+        f.write_str(if T::HAS_AUTO { ", or \"auto\"" } else { "" })
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {

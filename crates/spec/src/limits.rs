@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::partial::is_default;
-use super::quantity::{Bound, Setting};
+use super::quantity::{AutoBound, Bound, Setting};
 use super::resolve::need;
 use super::validate::Fault;
 use super::{Bytes, OnOutput, Scratch};
@@ -33,8 +33,9 @@ pub struct Limit {
     /// The values that it allows, in its unit, and in words.
     allowed: RangeInclusive<f64>,
     wanted: &'static str,
-    /// Whether it can be `none`.
+    /// Whether it can be `none`, and whether `auto`.
     is_liftable: bool,
+    has_auto: bool,
     read: fn(&mut PartialLimits, &str) -> Result<(), String>,
     given: fn(&PartialLimits) -> Option<Given>,
     amount: fn(&Limits) -> Option<f64>,
@@ -57,6 +58,8 @@ pub enum Name {
     Processes,
     /// `open_files`
     OpenFiles,
+    /// `data`
+    Data,
     /// `file_size`
     FileSize,
     /// `address_space`
@@ -133,8 +136,12 @@ impl Limit {
     }
 
     fn wanted(&self) -> String {
-        let none = if self.is_liftable { ", or none" } else { "" };
-        format!("{}{none}", self.wanted)
+        let words = match (self.is_liftable, self.has_auto) {
+            (_, true) => ", none or auto",
+            (true, false) => ", or none",
+            (false, false) => "",
+        };
+        format!("{}{words}", self.wanted)
     }
 
     fn fault(&self, message: String) -> Fault {
@@ -158,13 +165,41 @@ impl PartialLimits {
     /// The first value that is above the one in `ceiling`.
     pub(super) fn exceeding(&self, ceiling: &Self) -> Option<Fault> {
         table().find_map(|limit| {
-            let (given, most) = (limit.given(self)?, limit.given(ceiling));
+            let given = limit.given(self)?;
+            let most = match limit.name {
+                Name::Data | Name::OpenFiles if is_auto(limit, ceiling) => {
+                    chosen_at_least(limit.name, ceiling).filter(|_| !is_auto(limit, self))
+                }
+                _ => limit.given(ceiling),
+            };
             (limit.bound(Some(&given)) > limit.bound(most.as_ref())).then(|| {
                 let most = most.map_or_else(|| "none".to_owned(), |most| most.text);
                 let given = given.text;
                 limit.fault(format!("is {given}, but the caller allows at most {most}"))
             })
         })
+    }
+}
+
+fn is_auto(limit: &Limit, limits: &PartialLimits) -> bool {
+    match limit.name {
+        Name::Data => limits.data == Some(AutoBound::Auto),
+        Name::OpenFiles => limits.open_files == Some(AutoBound::Auto),
+        _ => false,
+    }
+}
+
+/// What `auto` is on every host and for every program, if it is a limit at all.
+fn chosen_at_least(name: Name, limits: &PartialLimits) -> Option<Given> {
+    match name {
+        Name::OpenFiles => Some(Given {
+            text: OPEN_FILES.to_string(),
+            amount: Some(OPEN_FILES as f64),
+        }),
+        _ => limits.memory.map(|memory| Given {
+            text: memory.show(),
+            amount: memory.amount(),
+        }),
     }
 }
 
@@ -187,6 +222,7 @@ macro_rules! limit {
             allowed: $allowed,
             wanted: $wanted,
             is_liftable: <$given as Setting>::IS_LIFTABLE,
+            has_auto: <$given as Setting>::HAS_AUTO,
             read: |limits, text| {
                 limits.$($part).+ = Some(Setting::from_text(text)?);
                 Ok(())
@@ -299,9 +335,12 @@ limits! {
     Processes, processes, ["processes"], Bound<u64> => Option<u64>,
         "count", 1.0..=4_194_304.0, "1 to 4194304",
         "Processes and threads alive at the same time";
-    OpenFiles, open_files, ["open-files"], Bound<u64> => Option<u64>,
+    OpenFiles, open_files, ["open-files"], AutoBound<u64> => AutoBound<u64>,
         "count", 8.0..=1_048_576.0, "8 to 1048576",
-        "Open descriptors of each process";
+        "Open descriptors of each process; auto is 1024 where a memory cgroup counts what they hold, and 256 without one";
+    Data, data, ["data"], AutoBound<Bytes> => AutoBound<Bytes>,
+        "bytes", 4.0 * Bytes::MIB as f64..=EXBIBYTE, "4M or more",
+        "Private writable memory that each process maps, used or not; auto is no limit where a cgroup bounds memory, and else `memory`, plus 4G for programs, JavaScript and Bash, which reserve more than they use; sanitizers need none";
     FileSize, file_size, ["file-size"], Bound<Bytes> => Option<Bytes>,
         "bytes", 0.0..=EXBIBYTE, "at most 1048576T",
         "Size of each file that is written";
@@ -336,6 +375,15 @@ limits! {
         "count", 0.0..=1e12, "at most 1000000000000",
         "DNS queries in all";
 }
+
+/// What runtimes may map beyond the memory, where each mapping counts: Node reserves half a
+/// gigabyte for the code of each thread, Lisps and Bun reserve their heaps.
+pub const RESERVE: Bytes = Bytes(4 * Bytes::GIB);
+/// Descriptors of each process where nothing counts the buffers of its sockets: a quarter of the
+/// usual soft limit, which few programs reach.
+pub const OPEN_FILES: u64 = 256;
+/// Descriptors of each process where a cgroup does: the usual soft limit.
+pub const OPEN_FILES_COUNTED: u64 = 1024;
 
 /// Bounds of a tmpfs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -32,6 +32,8 @@ pub struct Disk {
     pub ever: Shortage,
     /// Its size, once it has been looked at.
     pub size: Option<DiskSize>,
+    /// Bytes of content when it was last looked at.
+    pub used: u64,
 }
 
 /// The size of a file system, as it states it itself.
@@ -76,6 +78,7 @@ impl Disks {
                 inodes: fs.files() > 0 && fs.files_available() == 0,
             };
             disk.size = Some(DiskSize::stated(&fs));
+            disk.used = fs.blocks().saturating_sub(fs.blocks_free()) * fs.fragment_size();
             disk.ever.space |= disk.now.space;
             disk.ever.inodes |= disk.now.inodes;
         }

@@ -145,6 +145,7 @@ fn by_errno(number: i32) -> Option<Category> {
         | Errno::EMFILE
         | Errno::ENFILE
         | Errno::EBADF
+        | Errno::EBUSY
         | Errno::EXDEV => Some(Category::File),
         Errno::ENETUNREACH
         | Errno::ENETDOWN

@@ -36,8 +36,23 @@ pub struct Evidence<'a> {
     pub broken_syntax: bool,
     /// The limits that were asked for.
     pub limits: &'a Limits,
+    /// The limits of each process, where they were cellblock's to choose.
+    pub held: Held,
     /// Where the code ran.
     pub place: Place<'a>,
+}
+
+/// What each process of a cell may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes of private writable mappings (`RLIMIT_DATA`).
+    pub data: Option<Bytes>,
+    /// Bytes of address space (`RLIMIT_AS`).
+    pub address_space: Option<Bytes>,
+    /// Open descriptors (`RLIMIT_NOFILE`).
+    pub open_files: Option<u64>,
+    /// Whether a cgroup holds the memory.
+    pub memory_by_cgroup: bool,
 }
 
 /// Where the code ran.
@@ -138,6 +153,17 @@ pub struct FullTmpfs {
     pub at_end: bool,
 }
 
+/// Files in a tmpfs, which are memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilesIn {
+    /// Where the cell sees it, such as `/workspace`.
+    pub name: String,
+    /// Bytes of content.
+    pub used: Bytes,
+    /// How many it can hold.
+    pub size: Bytes,
+}
+
 /// What a tmpfs has none left of, and how much it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhausted {
@@ -170,11 +196,13 @@ pub struct Measured {
     pub file_size: Option<bool>,
     /// The tmpfs that were out of space or inodes at a reading.
     pub disks: Vec<FullTmpfs>,
+    /// What each of the cell's own tmpfs held at the last reading.
+    pub files: Vec<FilesIn>,
 }
 
 impl Measured {
     /// The tmpfs that were full at the end.
-    pub(crate) fn full_at_end(&self) -> Vec<&FullTmpfs> {
+    pub fn full_at_end(&self) -> Vec<&FullTmpfs> {
         self.disks.iter().filter(|disk| disk.at_end).collect()
     }
 }

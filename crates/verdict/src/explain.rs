@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
 use super::evidence::{Evidence, Exhausted, FullTmpfs, Place, Reach};
-use super::{category, modules, programs};
+use super::{category, causes, errnos, lack, modules, programs};
 use record::error::{SetupError, Step};
 use record::{Category, CodeError, Denied, RefusedHost};
 use spec::units::show_duration;
@@ -51,20 +51,17 @@ pub(super) fn exception_context(
         Category::Type => "a value has the wrong type there",
         Category::Value => "a value, key or index is not what that operation takes",
         Category::File => &for_author(file_advice(error, evidence)),
-        Category::Permission => &permission_advice(error, evidence.denied),
-        Category::Memory | Category::Processes | Category::Disk => &claim(category, evidence),
-        Category::Network if !evidence.refused.is_empty() => "the cell's network refused it",
+        Category::Permission => &permission_advice(error, evidence),
+        Category::Memory => &for_author(lack::advice(evidence)),
+        Category::Processes | Category::Disk => &claim(category, evidence),
+        Category::Network if !evidence.refused.is_empty() => network_words(evidence),
         Category::Network if category::distrusts(error) => {
             "it does not trust the server's certificate; use a rootfs that has the certificate's authority, or name its file as that client wants it"
         }
         Category::Network if category::network_answered(error) => {
             "nothing listens at that address, or the connection was cut"
         }
-        Category::Network if place.reach == Reach::Hosts => {
-            "the network reaches allowed hosts only, by their names: use one, or allow an address that the code connects to with --net allow=ADDRESS:PORT"
-        }
-        Category::Network if place.reach == Reach::All => "the network does not reach that address",
-        Category::Network => "the cell has no network; pass data in as files",
+        Category::Network => network_words(evidence),
         Category::Timeout => "an operation took longer than the code itself allows",
         _ if category::is_unavailable(error) => &not_the_limit(evidence),
         _ if is_of_processes(error, evidence) => &processes_claim(evidence),
@@ -85,6 +82,18 @@ pub(super) fn exception_context(
         shown_class(&error.name)
     );
     Advice { author, operator }
+}
+
+/// Why the network did not reach what the code wants.
+fn network_words(evidence: &Evidence<'_>) -> &'static str {
+    match evidence.place.reach {
+        _ if !evidence.refused.is_empty() => "the cell's network refused it",
+        Reach::Hosts => {
+            "the network reaches allowed hosts only, by their names: use one, or allow an address that the code connects to with --net allow=ADDRESS:PORT"
+        }
+        Reach::All => "the network does not reach that address",
+        Reach::Nothing => "the cell has no network; pass data in as files",
+    }
 }
 
 /// Whether a process or thread could not be started, although the limit was not reached.
@@ -109,30 +118,31 @@ fn file_advice(error: &CodeError, evidence: &Evidence<'_>) -> Advice {
     }
     match programs::missing(error, &evidence.stderr, evidence.place.driver) {
         Some(program) => programs::advice(&program, &evidence.place),
-        None => "a file is missing or not of the right kind; relative paths start in the working directory, and only files that were passed in exist".to_owned().into(),
+        None => errnos::of_a_file(error.errno).to_owned().into(),
     }
 }
 
 fn too_many_files(evidence: &Evidence<'_>) -> String {
-    let most = evidence
-        .limits
-        .open_files
-        .map_or_else(String::new, |count| {
-            format!(" (its limit is {count} at a time)")
-        });
+    let most = evidence.held.open_files.map_or_else(String::new, |count| {
+        format!(" (its limit is {count} at a time)")
+    });
     format!("it has too many files open{most}; close each one after use")
 }
 
-fn permission_advice(error: &CodeError, denied: &[Denied]) -> String {
-    match (category::denial_behind(error, denied), denied) {
-        (Some(Denied { name, reason, .. }), _) => {
-            let reason = reason
-                .as_deref()
-                .map_or_else(String::new, |reason| format!(" ({reason})"));
-            format!("the cell's policy denies that use of {name}{reason}; do without it")
-        }
-        (None, [_, ..]) => "the cell's policy forbids that; do without it".to_owned(),
-        (None, []) => "the cell forbids that; write only below /workspace or /tmp".to_owned(),
+fn permission_advice(error: &CodeError, evidence: &Evidence<'_>) -> String {
+    let denied = evidence.denied;
+    if let Some(Denied { name, reason, .. }) = category::denial_behind(error, denied) {
+        let reason = reason
+            .as_deref()
+            .map_or_else(String::new, |reason| format!(" ({reason})"));
+        return format!("the cell's policy denies that use of {name}{reason}; do without it");
+    }
+    match denied
+        .iter()
+        .any(|denied| causes::can_be_one(denied, evidence))
+    {
+        true => "the cell's policy forbids that; do without it".to_owned(),
+        false => "the cell forbids that; write only below /workspace or /tmp".to_owned(),
     }
 }
 
@@ -140,32 +150,13 @@ fn permission_advice(error: &CodeError, denied: &[Denied]) -> String {
 /// a limit was reached, but some refusals leave no trace.
 pub(super) fn claim(category: Category, evidence: &Evidence<'_>) -> String {
     match category {
-        Category::Memory => memory_claim(evidence),
+        Category::Memory => lack::claimed(evidence),
+        Category::Network => network_words(evidence).to_owned(),
         Category::Processes => processes_claim(evidence),
         Category::Disk => disk_claim(evidence),
         Category::File => too_many_files(evidence),
         _ => "its output shows the reason".to_owned(),
     }
-}
-
-fn memory_claim(evidence: &Evidence<'_>) -> String {
-    let seen = evidence
-        .measured
-        .memory_peak
-        .map_or_else(String::new, |peak| {
-            format!(", and at most {} was measured in use", about(peak))
-        });
-    match evidence.limits.memory {
-        Some(limit) => format!(
-            "it reports a lack of memory; the limit is {limit}{seen}, so it may have asked for too much at once; ask for less at a time, or for a higher limit"
-        ),
-        None => format!("it reports a lack of memory{seen}; ask for less at a time"),
-    }
-}
-
-/// Bytes in whole MiB.
-fn about(bytes: spec::Bytes) -> String {
-    format!("{}M", bytes.0.div_ceil(1 << 20))
 }
 
 fn processes_claim(evidence: &Evidence<'_>) -> String {
@@ -249,8 +240,14 @@ pub(super) fn internal_context(message: &str) -> String {
 /// with a `/`; the record's `setup_error` has those. The program to execute is an
 /// exception: the caller chose its name, and it is inside the cell.
 pub(super) fn setup_context(error: &SetupError) -> String {
-    let is_execution = error.step == Step::Exec;
+    let is_callers_word = matches!(error.step, Step::Exec | Step::Chdir);
+    let is_missing = error.errno == Some(Errno::ENOENT as i32);
     let what = match error.step {
+        Step::Exec if error.is_of_interpreter() => {
+            "the program is there, but its interpreter is not: the one that its `#!` line names, or the loader of a compiled program"
+        }
+        Step::Chdir if is_missing => "there is no such working directory in the cell",
+        Step::Chdir => "the working directory could not be entered",
         Step::Exec if error.errno == Some(Errno::ENOENT as i32) => {
             "there is no such program in the cell"
         }
@@ -259,7 +256,7 @@ pub(super) fn setup_context(error: &SetupError) -> String {
         _ => "the cell could not be set up",
     };
     let mut shown = error.without_paths();
-    if is_execution {
+    if is_callers_word {
         shown.operand.clone_from(&error.operand);
     }
     let mut context = format!("{what}, and no code ran: {shown}");
@@ -330,7 +327,7 @@ fn refused_hosts(refused: &[RefusedHost]) -> String {
 }
 
 /// The calls that the policy denied, as the end of a sentence.
-pub(super) fn denials(denied: &[Denied]) -> String {
+pub(super) fn denials(denied: &[&Denied]) -> String {
     const NAMED: usize = 5;
     if denied.is_empty() {
         return String::new();

@@ -13,9 +13,13 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod category;
+mod causes;
 mod counts;
+mod errnos;
 pub mod evidence;
 mod explain;
+mod lack;
+pub mod last_words;
 mod modules;
 mod programs;
 
@@ -89,8 +93,10 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
         End::Signaled(signal) => Some(signal_name(signal).into_owned()),
         _ => None,
     };
-    let denials = denials(evidence.denied) + &refusals(evidence);
+    let causes = causes::of(evidence, failure.outcome, failure.category);
+    let denials = denials(&causes) + &refusals(evidence);
     let mut verdict = failed(failure, signal, evidence.error, &denials);
+    verdict.operator_hint = (verdict.operator_hint).or_else(|| causes::way_out(&causes, evidence));
     // A refused host is refused again, so a retry does not help.
     let is_networks = verdict.error_category == Some(Category::Network);
     verdict.is_retryable &= !is_networks || evidence.refused.is_empty();
@@ -232,7 +238,7 @@ fn stopped(stop: &Stop, evidence: &Evidence<'_>) -> Failure {
                 "the code wrote more than its limit of {cap} to {stream}; print less, or write to a file"
             ),
         ),
-        Stop::MemoryWatchdog => memory(failed_code(&evidence.end), evidence.limits),
+        Stop::MemoryWatchdog => memory(failed_code(&evidence.end), evidence),
         Stop::ChannelBroken => Failure::new(
             Outcome::Signal,
             Category::Killed,
@@ -249,13 +255,29 @@ fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
     // Interpreters end themselves with these signals; others come from outside.
     let gave_up = matches!(
         known,
-        Some(Signal::SIGABRT | Signal::SIGTRAP | Signal::SIGILL)
+        Some(Signal::SIGABRT | Signal::SIGTRAP | Signal::SIGILL | Signal::SIGSEGV | Signal::SIGBUS)
     );
-    let claimed = claimed(evidence).filter(|_| gave_up);
-    if out_of_memory(evidence, claimed) {
-        return memory(exit_code, evidence.limits);
+    // OpenBLAS raises SIGINT where it cannot start a thread.
+    let of_blas = known == Some(Signal::SIGINT);
+    let claimed = claimed(evidence)
+        .filter(|category| gave_up || (of_blas && *category == Category::Processes));
+    let aborts = evidence.place.driver.is_some_and(|driver| driver.aborts);
+    if out_of_memory(evidence, claimed) || (gave_up && aborts && measured.memory_short) {
+        return memory(exit_code, evidence);
     }
-    let full = measured.full_at_end();
+    if claimed == Some(Category::Processes) && measured.processes == Some(true) {
+        return processes(exit_code, evidence.limits);
+    }
+    let full = match claimed {
+        Some(Category::Disk) => measured.disks.iter().collect(),
+        _ => measured.full_at_end(),
+    };
+    if claimed == Some(Category::Disk) && !full.is_empty() {
+        return disk(exit_code, &full);
+    }
+    if let Some(failure) = nearly_full(exit_code, claimed, evidence) {
+        return failure;
+    }
     match known {
         Some(Signal::SIGXCPU) if measured.cpu_time == Some(true) => {
             return cpu_timeout(evidence.limits.cpu_time);
@@ -281,7 +303,10 @@ fn signaled(signal: i32, evidence: &Evidence<'_>) -> Failure {
     };
     let quoted = claimed.map_or_else(String::new, |_| quoted(evidence));
     let category = claimed.unwrap_or(Category::Killed);
-    Failure::new(Outcome::Signal, category, exit_code, context + &quoted)
+    Failure {
+        operator_hint: claimed.and_then(|claimed| lack::way_out(claimed, evidence)),
+        ..Failure::new(Outcome::Signal, category, exit_code, context + &quoted)
+    }
 }
 
 /// What the last words say was lacking.
@@ -309,7 +334,7 @@ fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
     let measured = &evidence.measured;
     let category = reported(error, evidence);
     if out_of_memory(evidence, Some(category)) {
-        return memory(RAISED, evidence.limits);
+        return memory(RAISED, evidence);
     }
     let is_too_large = category::is_file_too_large(error);
     match category {
@@ -324,6 +349,10 @@ fn raised(error: &CodeError, evidence: &Evidence<'_>) -> Failure {
             return disk(RAISED, &full);
         }
         _ => {}
+    }
+    let claim = Some(category).filter(|_| !is_too_large);
+    if let Some(failure) = nearly_full(RAISED, claim, evidence) {
+        return failure;
     }
     let advice = exception_context(error, category, evidence);
     Failure {
@@ -343,6 +372,12 @@ fn reported(error: &CodeError, evidence: &Evidence<'_>) -> Category {
         _ if measured.processes == Some(true) && category::follows_a_refused_start(error) => {
             Category::Processes
         }
+        // OpenBLAS raises SIGINT where it cannot start a thread, and says so on stderr.
+        _ if error.name == "KeyboardInterrupt"
+            && claimed(evidence) == Some(Category::Processes) =>
+        {
+            Category::Processes
+        }
         Category::Processes if measured.processes == Some(false) => Category::Runtime,
         Category::Processes if evidence.limits.processes.is_none() => Category::Runtime,
         Category::Processes if !category::is_of_a_start(error) => Category::Runtime,
@@ -360,7 +395,7 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
     let measured = &evidence.measured;
     let claimed = claimed(evidence);
     if out_of_memory(evidence, claimed) {
-        return memory(exit_code, evidence.limits);
+        return memory(exit_code, evidence);
     }
     let says_processes = claimed == Some(Category::Processes);
     if measured.forks_refused || (says_processes && measured.processes == Some(true)) {
@@ -372,6 +407,9 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
     };
     if !full.is_empty() {
         return disk(exit_code, &full);
+    }
+    if let Some(failure) = nearly_full(exit_code, claimed, evidence) {
+        return failure;
     }
     if measured.file_size == Some(true) {
         return file_too_large(exit_code, evidence.limits);
@@ -390,6 +428,12 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
             ..ended(Category::File, context)
         };
     }
+    if matches!(status, 126 | 127) && programs::lacks_interpreter(&evidence.stderr) {
+        let context = format!(
+            "the program exited with status {status}: a script or program is there, but its interpreter is not: the one that its `#!` line names, or the loader of a compiled program"
+        );
+        return ended(Category::File, context);
+    }
     if let Some(advice) = programs::of_root(&evidence.stderr, &evidence.place) {
         let context = format!("the program exited with status {status}: {}", advice.author);
         return Failure {
@@ -404,7 +448,10 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
         let disks: Vec<&FullTmpfs> = measured.disks.iter().collect();
         context = format!("{context}; {}", full_context(&disks));
     }
-    ended(claimed.unwrap_or(Category::Runtime), context)
+    Failure {
+        operator_hint: claimed.and_then(|claimed| lack::way_out(claimed, evidence)),
+        ..ended(claimed.unwrap_or(Category::Runtime), context)
+    }
 }
 
 fn cancelled(signal: i32, context: impl Into<String>) -> Failure {
@@ -427,13 +474,8 @@ fn cpu_timeout(limit: Option<Duration>) -> Failure {
     )
 }
 
-fn memory(exit_code: i32, limits: &Limits) -> Failure {
-    let context = match limits.memory {
-        Some(limit) => format!(
-            "the code needed more memory than its limit of {limit}; hold less at a time, or ask for more memory"
-        ),
-        None => "the code needed more memory than there is; hold less at a time".to_owned(),
-    };
+fn memory(exit_code: i32, evidence: &Evidence<'_>) -> Failure {
+    let context = lack::ran_out(evidence);
     Failure::new(Outcome::Memory, Category::Memory, exit_code, context)
 }
 
@@ -453,15 +495,24 @@ fn processes(exit_code: i32, limits: &Limits) -> Failure {
 }
 
 fn disk(exit_code: i32, full: &[&FullTmpfs]) -> Failure {
-    Failure::new(
-        Outcome::Disk,
-        Category::Disk,
-        exit_code,
-        format!(
-            "{}; write less, or delete files that are no longer needed",
-            full_context(full)
-        ),
-    )
+    no_room(exit_code, &full_context(full))
+}
+
+/// Where a program says that its disk is full, and one nearly is.
+fn nearly_full(
+    exit_code: i32,
+    claim: Option<Category>,
+    evidence: &Evidence<'_>,
+) -> Option<Failure> {
+    let is_of_one_file = matches!(evidence.last_words, Some((_, "File too large")));
+    let is_claimed = claim == Some(Category::Disk) && !is_of_one_file;
+    let which = lack::nearly_full(evidence).filter(|_| is_claimed)?;
+    Some(no_room(exit_code, &which))
+}
+
+fn no_room(exit_code: i32, which: &str) -> Failure {
+    let context = format!("{which}; write less, or delete files that are no longer needed");
+    Failure::new(Outcome::Disk, Category::Disk, exit_code, context)
 }
 
 fn file_too_large(exit_code: i32, limits: &Limits) -> Failure {

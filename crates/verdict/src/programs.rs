@@ -22,6 +22,16 @@ pub(super) fn not_found_by_shell(stderr: &str) -> Option<String> {
     in_shells_words(stderr).and_then(plain)
 }
 
+/// Whether a shell found a script or program, and not its interpreter or loader.
+pub(super) fn lacks_interpreter(stderr: &str) -> bool {
+    const WORDS: [&str; 2] = [
+        ": cannot execute: required file not found",
+        ": bad interpreter: No such file or directory",
+    ];
+    let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
+    last.is_some_and(|last| WORDS.iter().any(|words| last.ends_with(words)))
+}
+
 /// What to do about a program that refuses to run as anybody but root, if its last words
 /// say so.
 pub(super) fn of_root(stderr: &str, place: &Place<'_>) -> Option<Advice> {
@@ -169,6 +179,24 @@ mod tests {
             let operator = advice.and_then(|advice| advice.operator);
             assert_eq!(operator.is_some_and(|text| text.contains("--uid 0")), asks);
             assert!(of_root(stderr, &place(true)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_missing_interpreter_is_no_missing_program() {
+        for (stderr, lacks) in [
+            (
+                "main.sh: line 1: ./s.sh: cannot execute: required file not found\n",
+                true,
+            ),
+            (
+                "sh: ./s.sh: /no/such: bad interpreter: No such file or directory\n\n",
+                true,
+            ),
+            ("sh: 1: ./s.sh: not found\n", false),
+            ("bad interpreter: No such file or directory\nlater\n", false),
+        ] {
+            assert_eq!(lacks_interpreter(stderr), lacks, "{stderr}");
         }
     }
 

@@ -4,10 +4,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::Counts;
 use crate::evidence::Reach;
-use crate::evidence::{Exhausted, Measured, Place};
+use crate::evidence::{Exhausted, FilesIn, Held, Measured, Place};
 use hosts::Reason;
 use record::{Denied, RefusedHost};
 use spec::Bytes;
+use spec::quantity::AutoBound;
 use spec::{OnOutput, TmpfsLimit};
 
 const TMPFS: TmpfsLimit = TmpfsLimit {
@@ -22,7 +23,8 @@ const LIMITS: Limits = Limits {
     cpus: None,
     memory: Some(Bytes::mib(256)),
     processes: Some(64),
-    open_files: Some(256),
+    open_files: AutoBound::Given(Some(256)),
+    data: AutoBound::Auto,
     file_size: Some(Bytes::mib(16)),
     address_space: None,
     stack: None,
@@ -53,6 +55,12 @@ fn ended(end: End) -> Evidence<'static> {
         error: None,
         broken_syntax: false,
         limits: &LIMITS,
+        held: Held {
+            data: None,
+            address_space: None,
+            open_files: Some(256),
+            memory_by_cgroup: false,
+        },
         place: Place {
             driver: find("python"),
             rootfs: "host",
@@ -177,6 +185,14 @@ fn saying(
     }
 }
 
+fn of_node(evidence: Evidence<'static>) -> Evidence<'static> {
+    let place = Place {
+        driver: find("javascript"),
+        ..evidence.place
+    };
+    Evidence { place, ..evidence }
+}
+
 fn message(name: &str, message: &str) -> CodeError {
     CodeError {
         message: message.into(),
@@ -284,6 +300,13 @@ fn signals() {
         (saying(Category::Memory, "heap out of memory", signal(Signal::SIGABRT)), Outcome::Signal, Category::Memory, 134, Some("SIGABRT"), true, "it wrote `heap out of memory`: it reports a lack of memory"),
         (saying(Category::Memory, "cannot allocate", with(short_of_memory(), signal(Signal::SIGTERM))), Outcome::Signal, Category::Killed, 143, Some("SIGTERM"), true, "ended by SIGTERM"),
         (with(short_of_memory(), signal(Signal::SIGABRT)), Outcome::Signal, Category::Killed, 134, Some("SIGABRT"), true, "gave up"),
+        (saying(Category::Memory, "bad_alloc", with(short_of_memory(), signal(Signal::SIGSEGV))), Outcome::Memory, Category::Memory, 139, Some("SIGSEGV"), true, "256M"),
+        // V8 ends itself without a word.
+        (of_node(with(short_of_memory(), signal(Signal::SIGSEGV))), Outcome::Memory, Category::Memory, 139, Some("SIGSEGV"), true, "256M"),
+        (of_node(with(short_of_memory(), signal(Signal::SIGTRAP))), Outcome::Memory, Category::Memory, 133, Some("SIGTRAP"), true, "256M"),
+        (of_node(signal(Signal::SIGSEGV)), Outcome::Signal, Category::Killed, 139, Some("SIGSEGV"), true, "not its own"),
+        (saying(Category::Disk, "No space left", with(full(SPACE), signal(Signal::SIGABRT))), Outcome::Disk, Category::Disk, 134, Some("SIGABRT"), true, "/workspace is full (64M)"),
+        (saying(Category::Processes, "pthread_create failed", with(saw_all_processes(), signal(Signal::SIGINT))), Outcome::Processes, Category::Processes, 130, Some("SIGINT"), true, "64 processes"),
         (with(used_cpu(Duration::from_secs(1), true), signal(Signal::SIGXCPU)), Outcome::Timeout, Category::Timeout, 124, Some("SIGXCPU"), true, "CPU time than its limit of 1s"),
         (with(used_cpu(Duration::from_millis(5), false), signal(Signal::SIGXCPU)), Outcome::Signal, Category::Killed, 152, Some("SIGXCPU"), true, "did not reach its limit of 1s; 5ms was measured"),
         (signal(Signal::SIGXCPU), Outcome::Signal, Category::Killed, 152, Some("SIGXCPU"), true, "a process can send it too"),
@@ -435,6 +458,200 @@ fn what_was_measured_beats_what_the_code_reports() {
             "{error:?} {evidence:?}"
         );
     }
+}
+
+#[test]
+fn files_that_fill_the_memory_are_named() {
+    let files = |used| {
+        let measured = Measured {
+            files: vec![FilesIn {
+                name: "/workspace".to_owned(),
+                used: Bytes::mib(used),
+                size: Bytes::mib(300),
+            }],
+            ..killed_for_memory()
+        };
+        let verdict = judge(&with(measured, signal(Signal::SIGKILL)));
+        verdict.context.unwrap()
+    };
+    let context = files(200);
+    assert!(
+        context
+            .contains("limit of 256M; 200M of it were files in /workspace, which are memory here"),
+        "{context}"
+    );
+    assert!(!files(3).contains("files"));
+}
+
+#[test]
+fn a_write_into_a_nearly_full_disk_is_a_full_disk() {
+    let holding = |used| Measured {
+        files: vec![FilesIn {
+            name: "/tmp".to_owned(),
+            used: Bytes::mib(used),
+            size: Bytes::mib(64),
+        }],
+        ..Measured::default()
+    };
+    let of = |used| {
+        judge(&saying(
+            Category::Disk,
+            "No space left",
+            with(holding(used), exit(1)),
+        ))
+    };
+    let full = of(60);
+    assert_eq!(full.outcome, Outcome::Disk);
+    assert!(
+        full.context
+            .unwrap()
+            .starts_with("/tmp holds 60M of 64M; write less")
+    );
+    assert_eq!(of(20).outcome, Outcome::Exit);
+    let silent = judge(&with(holding(60), exit(1)));
+    assert_eq!(silent.outcome, Outcome::Exit);
+    let error = error("OSError", Some(Errno::ENOSPC));
+    let raised = judge(&Evidence {
+        error: Some(&error),
+        ..with(holding(60), exit(1))
+    });
+    assert_eq!(raised.outcome, Outcome::Disk);
+}
+
+#[test]
+fn a_reservation_that_was_refused_is_named_with_its_limit() {
+    let held = |data, address_space| Held {
+        data,
+        address_space,
+        ..Held::default()
+    };
+    let measured = Measured {
+        memory_peak: Some(Bytes::mib(48)),
+        ..Measured::default()
+    };
+    for (held, words, hint) in [
+        (
+            held(Some(Bytes::mib(512)), None),
+            "up to 512M (`data`)",
+            Some("`--data none`"),
+        ),
+        (
+            held(Some(Bytes::mib(512)), Some(Bytes::mib(400))),
+            "at most 400M (`address_space`)",
+            Some("--address-space"),
+        ),
+        (
+            held(Some(Bytes::mib(512)), Some(Bytes::mib(600))),
+            "up to 512M (`data`)",
+            Some("`--data none`"),
+        ),
+        (held(None, None), "at once; ask", None),
+    ] {
+        let said = saying(
+            Category::Memory,
+            "bad_alloc",
+            with(measured.clone(), exit(1)),
+        );
+        let verdict = judge(&Evidence { held, ..said });
+        let context = verdict.context.unwrap();
+        assert!(
+            context.contains("at most 48M was measured in use"),
+            "{context}"
+        );
+        assert!(context.contains(words), "{context}");
+        let operator = verdict.operator_hint;
+        assert_eq!(operator.is_some(), hint.is_some());
+        assert!(
+            operator
+                .unwrap_or_default()
+                .contains(hint.unwrap_or_default())
+        );
+    }
+}
+
+#[test]
+fn a_network_that_a_program_lacks_is_named() {
+    let verdict = judge(&saying(
+        Category::Network,
+        "Could not resolve host",
+        exit(6),
+    ));
+    assert_eq!(verdict.error_category, Some(Category::Network));
+    assert!(!verdict.is_retryable);
+    let context = verdict.context.unwrap();
+    assert!(
+        context.ends_with("the cell has no network; pass data in as files"),
+        "{context}"
+    );
+}
+
+#[test]
+fn each_error_of_a_file_has_its_own_words() {
+    for (errno, words) in [
+        (Errno::EXDEV, "copy it"),
+        (Errno::EEXIST, "of that name already"),
+        (Errno::ENOTEMPTY, "not empty"),
+        (Errno::ENAMETOOLONG, "too long"),
+        (Errno::ELOOP, "symbolic links"),
+        (Errno::EBUSY, "in use"),
+        (Errno::ENOENT, "a file is missing"),
+    ] {
+        let error = error("OSError", Some(errno));
+        let verdict = judge(&Evidence {
+            error: Some(&error),
+            ..exit(1)
+        });
+        assert_eq!(verdict.error_category, Some(Category::File), "{errno}");
+        let context = verdict.context.unwrap();
+        assert!(context.contains(words), "{context}");
+    }
+}
+
+#[test]
+fn a_library_that_cannot_start_a_thread_is_no_interrupt() {
+    let error = error("KeyboardInterrupt", None);
+    let said = saying(Category::Processes, "pthread_create failed", exit(1));
+    let of = |measured| {
+        judge(&Evidence {
+            error: Some(&error),
+            ..with(measured, said.clone())
+        })
+    };
+    assert_eq!(of(saw_all_processes()).outcome, Outcome::Processes);
+    assert_eq!(
+        of(Measured::default()).error_category,
+        Some(Category::Processes)
+    );
+}
+
+#[test]
+fn a_probe_is_named_only_where_the_program_names_it() {
+    let denied = ["io_uring_setup", "shmget"].map(|name| Denied {
+        kind: "syscall".into(),
+        name: name.into(),
+        count: 1,
+        action: "ENOSYS".into(),
+        reason: None,
+    });
+    let of = |stderr: &str| {
+        judge(&Evidence {
+            denied: &denied,
+            stderr: stderr.to_owned(),
+            ..exit(1)
+        })
+    };
+    let probed = of("failed to find sysfs cpu topology directory");
+    assert!(!probed.context.unwrap().contains("denied"));
+    assert_eq!(probed.operator_hint, None);
+    let needed =
+        of("could not create shared memory segment\nDETAIL: Failed system call was shmget(key=5)");
+    assert!(
+        needed
+            .context
+            .unwrap()
+            .ends_with("the policy denied shmget")
+    );
+    assert!(needed.operator_hint.unwrap().contains("--memory none"));
 }
 
 #[test]
@@ -641,7 +858,7 @@ proptest! {
     ) {
         let verdict = judge(&Evidence {
             end: end.clone(), stopped: stopped.clone(), measured: measured.clone(), last_words, stderr: String::new(),
-            denied: &[], refused: &[], counts: Counts::default(), error: error.as_ref(), broken_syntax, limits: &LIMITS, place: Place::default(),
+            denied: &[], refused: &[], counts: Counts::default(), error: error.as_ref(), broken_syntax, limits: &LIMITS, held: Held::default(), place: Place::default(),
         });
         let ok = verdict.outcome == Outcome::Ok;
         prop_assert_eq!(verdict.is_error, !ok);

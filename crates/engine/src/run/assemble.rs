@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::FilterPolicy;
 use super::evidence;
@@ -21,6 +22,7 @@ use spec::{Command, Network, Spec};
 use supervise::capture::{Capture, Captured};
 use supervise::{Between, Execution, NetworkLog, Observed, Stream};
 use verdict::evidence::{End, Evidence, Place, Reach, Stop};
+use verdict::last_words;
 use verdict::{self, Verdict, judge};
 use workspace::Outputs;
 
@@ -35,6 +37,8 @@ pub(super) struct Parts<'a> {
     pub(super) execution: Execution,
     pub(super) outputs: Outputs,
     pub(super) warnings: Vec<String>,
+    /// The most wall time that this execution had.
+    pub(super) wall: Option<Duration>,
     pub(super) began_ns: u64,
 }
 
@@ -50,6 +54,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         mut execution,
         outputs,
         mut warnings,
+        wall,
         began_ns,
     } = parts;
     let (spec, plan, driver) = (&*facts.spec, &*facts.plan, facts.driver);
@@ -86,7 +91,11 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
     let mut verdict = judge(&Evidence {
         stopped: (stopped.clone()).or_else(|| lost.as_ref().map(|e| Stop::Internal(e.to_string()))),
         measured: measured.clone(),
-        last_words: evidence::last_words(driver, &end, &last_output),
+        last_words: last_words::find(
+            [&last_output[0], &last_output[1]],
+            &end,
+            measured.memory_short,
+        ),
         end,
         stderr: last_output[1].clone(),
         denied: &denied,
@@ -97,6 +106,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         error: execution.report.error.as_ref(),
         broken_syntax: execution.report.is_syntax,
         limits: &plan.limits,
+        held: evidence::held(plan, cell),
         place: place(spec, plan, driver),
     });
     name_enclosing(&mut verdict, cgroup.as_ref());
@@ -127,6 +137,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         grace: execution.grace,
         verdict: &verdict,
         measured: &measured,
+        wall,
         truncated: &truncated,
         network: log.as_ref(),
     }

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use nix::sys::resource::Resource;
+
 use super::measures::{CgroupFacts, Counted};
 use jail::launch::Running;
 use languages::Driver;
 use plan::Plan;
+use record::Usage;
 use record::stream::Text;
-use record::{Category, Usage};
 use spec::Bytes;
 use supervise::Observed;
 use supervise::disks::{Shortage, hold_file_of};
 use verdict::evidence::Measured;
-use verdict::evidence::{End, Exhausted, FullTmpfs, Stop};
+use verdict::evidence::{End, Exhausted, FilesIn, FullTmpfs, Held, Stop};
 
 /// Bytes of a stream's end among which last words are: Node lets a stack trace
 /// follow them.
@@ -53,6 +55,28 @@ pub(super) fn measure(
         file_size: file_size
             .and_then(|size| hold_file_of(&observed.scratch, size.0).then_some(true)),
         disks: full_tmpfs(observed, plan),
+        files: (observed.disks.0.iter().zip(plan.own_scratch()))
+            .map(|(disk, scratch)| FilesIn {
+                name: scratch.name.path().to_owned(),
+                used: Bytes(disk.used),
+                size: scratch.limit.size,
+            })
+            .collect(),
+    }
+}
+
+/// What each process may have.
+pub(super) fn held(plan: &Plan, cell: &Running) -> Held {
+    let of = |resource| {
+        plan.rlimits(&cell.fallback, plan.program.reserve)
+            .find(|limit| limit.resource == resource)
+            .map(|limit| cell.in_force(limit).soft)
+    };
+    Held {
+        data: of(Resource::RLIMIT_DATA).map(Bytes),
+        address_space: of(Resource::RLIMIT_AS).map(Bytes),
+        open_files: of(Resource::RLIMIT_NOFILE),
+        memory_by_cgroup: plan.limits.memory.is_some() && cell.fallback.memory.is_none(),
     }
 }
 
@@ -127,17 +151,4 @@ pub(super) fn last_output(end: &End, streams: [Option<&Text>; 2]) -> [String; 2]
         End::Exited(0) | End::NotStarted(_) => String::new(),
         _ => stream.map_or_else(String::new, |text| text.end(LAST_OUTPUT)),
     })
-}
-
-/// What the last words of the interpreter, or of a tool, claim to have ended it.
-/// The code can write the same.
-pub(super) fn last_words(
-    driver: Option<&Driver>,
-    end: &End,
-    last_output: &[String; 2],
-) -> Option<(Category, &'static str)> {
-    let driver = driver.filter(|driver| !driver.aborts || matches!(end, End::Signaled(_)))?;
-    let is_written = |phrase: &str| last_output.iter().any(|text| text.contains(phrase));
-    let mut last_words = driver.last_words.iter().copied();
-    last_words.find(|(_, phrase)| is_written(phrase))
 }

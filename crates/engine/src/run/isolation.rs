@@ -55,8 +55,7 @@ pub(super) fn isolation(
             .map(|flag| flag.name.to_owned())
             .collect(),
         seccomp: filter.map(|policy| policy.compiled().identity()),
-        rlimits: (plan.rlimits.iter().copied())
-            .chain(cell.fallback.rlimits())
+        rlimits: (plan.rlimits(&cell.fallback, plan.program.reserve))
             .map(|limit| rlimit(cell.in_force(limit)))
             .collect(),
         nested_userns: nested,

@@ -28,6 +28,8 @@ pub(super) struct Evidence<'a> {
     pub(super) grace: Option<Grace>,
     pub(super) verdict: &'a Verdict,
     pub(super) measured: &'a Measured,
+    /// The most wall time that this execution had.
+    pub(super) wall: Option<Duration>,
     pub(super) truncated: &'a BTreeMap<String, Truncation>,
     /// What the broker reported, in a cell that has one.
     pub(super) network: Option<&'a NetworkLog>,
@@ -64,7 +66,11 @@ impl Evidence<'_> {
     /// Every limit that was asked for.
     pub(super) fn limits(&self) -> BTreeMap<String, LimitRecord> {
         let record = |limit: &limits::Limit| {
-            let requested = limit.amount(&self.plan.limits)?;
+            let own = self.wall.filter(|_| limit.name == Name::Wall);
+            let own = own.map(|wall| wall.as_secs_f64() * 1000.0);
+            let requested = own
+                .or_else(|| limit.amount(&self.plan.limits))
+                .or_else(|| self.chosen(limit))?;
             let held = self.holding(limit.name, requested)?;
             let Holding { enforced, by, hit } = held;
             let record = LimitRecord {
@@ -77,6 +83,16 @@ impl Evidence<'_> {
             Some((limit.record_name(), record))
         };
         limits::table().filter_map(record).collect()
+    }
+
+    /// The value that cellblock chose, where it was to choose one and found that a limit is
+    /// needed.
+    fn chosen(&self, limit: &limits::Limit) -> Option<f64> {
+        match limit.name {
+            Name::Data => self.rlimit(Resource::RLIMIT_DATA),
+            Name::OpenFiles => self.rlimit(Resource::RLIMIT_NOFILE),
+            _ => None,
+        }
     }
 
     /// How a limit is enforced; `None` where it means nothing for this run.
@@ -106,6 +122,7 @@ impl Evidence<'_> {
                 };
                 Holding::new(by, held.map(|count| count as f64), measured.processes)
             }
+            Name::Data => Holding::new("rlimit", self.rlimit(Resource::RLIMIT_DATA), None),
             // The kernel counts no refusal, and descriptors are closed again.
             Name::OpenFiles => Holding::new("rlimit", self.rlimit(Resource::RLIMIT_NOFILE), None),
             Name::AddressSpace => Holding::new("rlimit", self.rlimit(Resource::RLIMIT_AS), None),
@@ -237,9 +254,9 @@ impl Evidence<'_> {
     }
 
     fn rlimit(&self, resource: Resource) -> Option<f64> {
-        let mut rlimits = self.plan.rlimits.iter();
-        rlimits
+        let plan = self.plan;
+        plan.rlimits(&self.cell.fallback, plan.program.reserve)
             .find(|limit| limit.resource == resource)
-            .map(|limit| self.cell.in_force(*limit).soft as f64)
+            .map(|limit| self.cell.in_force(limit).soft as f64)
     }
 }

@@ -12,7 +12,8 @@ use plan::{Plan, ProgramRequest};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use spec::language::find as find_language;
-use spec::{Command, Layer, Network, Spec};
+use spec::limits::RESERVE;
+use spec::{Bytes, Command, Layer, Network, Spec};
 
 /// A spec resolved against this host, and what the launch needs besides.
 #[derive(Debug)]
@@ -97,6 +98,7 @@ fn put_together(spec: &Spec, mut host: HostFacts, compiled: Option<&Compiled>) -
         .collect::<Result<_>>()?;
     let program = program(spec, &tree, driver, compiled)?;
     let plan = Plan::new(spec, &host, &tree, program)?;
+    plan.program.check_lengths()?;
     let filter = plan
         .seccomp
         .as_deref()
@@ -131,6 +133,10 @@ fn program(
                 program: interpreter.as_path().into(),
                 argv: driver.argv(&interpreter, args, memory, is_compiled),
                 channel: driver.has_channel(),
+                reserve: match driver.reserves {
+                    true => RESERVE,
+                    false => Bytes(0),
+                },
                 files: match spec.lasting {
                     true => files_of_all(tree, driver.files_for(code)),
                     false => driver.files_for(code).into_iter().chain(ahead).collect(),
@@ -141,12 +147,14 @@ fn program(
             program: argv[0].clone(),
             argv: argv.clone(),
             channel: false,
+            reserve: RESERVE,
             files: Vec::new(),
         }),
         (Command::Exec { .. }, _) if spec.lasting => Ok(ProgramRequest {
             program: RawText::default(),
             argv: Vec::new(),
             channel: false,
+            reserve: RESERVE,
             files: files_of_all(tree, Vec::new()),
         }),
         _ => Err(SetupError::new(Step::Spec, "no program to execute").on("argv")),

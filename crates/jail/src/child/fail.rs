@@ -71,6 +71,8 @@ calls! {
     Setrlimit = "setrlimit",
     Seccomp = "seccomp",
     Execve = "execve",
+    // What execve(2) of a file that is there did not find.
+    Interpreter = "interpreter",
 }
 
 impl Call {

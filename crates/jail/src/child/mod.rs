@@ -48,6 +48,9 @@ use record::error::Step;
 use report::Reporter;
 use terminal::Terminal;
 
+/// The call of a failure to execute a program that is there: what it needs to run is not.
+pub(crate) const MISSING_INTERPRETER: &str = fail::Call::Interpreter.name();
+
 /// What a cell is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -8,6 +8,7 @@
 //! the length of the header, 8 bytes
 //! header: candidates, arguments, environment      lists: a count, then texts
 //!         the working directory                   a text: its length, then its bytes
+//!         what it may map beyond the memory       a count of 0 or 1, then bytes
 //!         input files                             a count, then path and size of each
 //! the content of the input files, one after the other
 //! ```
@@ -32,7 +33,7 @@ use super::report::Reporter;
 use plan::{Plan, Program};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
-use spec::{FileSource, InputFile, WORKSPACE};
+use spec::{Bytes, FileSource, InputFile, WORKSPACE};
 use sys::memory_file;
 
 /// A larger header is refused: arguments and environment together are bounded by the
@@ -114,6 +115,11 @@ fn header(program: &Program, files: &[InputFile], sizes: &[u64]) -> Vec<u8> {
             .for_each(|item| text(&mut header, item.as_bytes()));
     }
     text(&mut header, program.cwd.as_os_str().as_bytes());
+    number(&mut header, u64::from(program.reserve.is_some()));
+    program
+        .reserve
+        .iter()
+        .for_each(|bytes| number(&mut header, bytes.0));
     number(&mut header, files.len() as u64);
     for (input, size) in files.iter().zip(sizes) {
         text(&mut header, input.target.as_os_str().as_bytes());
@@ -186,6 +192,11 @@ fn read_header(header: &[u8]) -> Option<(Begin, Vec<(PathBuf, u64)>)> {
         env: rest.list()?,
     };
     let cwd = rest.path()?;
+    let reserve = match rest.number()? {
+        0 => None,
+        1 => Some(Bytes(rest.number()?)),
+        _ => return None,
+    };
     let mut files = Vec::new();
     for _ in 0..rest.number()? {
         files.push((rest.path()?, rest.number()?));
@@ -194,6 +205,7 @@ fn read_header(header: &[u8]) -> Option<(Begin, Vec<(PathBuf, u64)>)> {
         image,
         cwd,
         fixed_layout: false,
+        reserve,
     };
     rest.0.is_empty().then_some((begin, files))
 }
@@ -257,6 +269,8 @@ mod tests {
             text(b"\xff"),
             number(0).to_vec(),
             text(b"/workspace"),
+            number(1).to_vec(),
+            number(5).to_vec(),
             number(2).to_vec(),
             text(b"a/b"),
             number(3).to_vec(),
@@ -274,6 +288,7 @@ mod tests {
             [c"true".into(), CString::new(b"\xff").unwrap()]
         );
         assert_eq!(parcel.program.cwd, Path::new("/workspace"));
+        assert_eq!(parcel.program.reserve, Some(Bytes(5)));
         assert_eq!(parcel.files, [("a/b".into(), 3), ("c".into(), 0)]);
         let mut content = String::new();
         (&parcel.content).read_to_string(&mut content).unwrap();

@@ -1,7 +1,7 @@
 //! Starting a program.
 
 use std::convert::Infallible;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,7 @@ use languages::CHANNEL_FD;
 use plan::{LandlockPlan, Plan, Program};
 use record::bytes::RawText;
 use record::error::Step;
+use spec::Bytes;
 
 /// Numbers that the program's own descriptors may have.
 pub(super) const RESERVED: i32 = 16;
@@ -94,7 +95,7 @@ fn become_program(
     report.enter(Step::Chdir);
     enter_working_directory(&start.begin.cwd)?;
     report.enter(Step::Rlimits);
-    set_rlimits(cell)?;
+    set_rlimits(cell, start.begin.reserve)?;
     sys::process::default_signal_dispositions();
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
         .at(Site::new(Step::Stdio), Call::Sigprocmask)?;
@@ -119,8 +120,8 @@ fn enter_working_directory(cwd: &Path) -> Result<(), Fail> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let directory = openat2(AT_FDCWD, cwd, how).at(Site::new(Step::Chdir), Call::Openat2)?;
-    nix::unistd::fchdir(&directory).at(Site::new(Step::Chdir), Call::Fchdir)
+    let directory = openat2(AT_FDCWD, cwd, how).at(Site::new(Step::Chdir).on(0), Call::Openat2)?;
+    nix::unistd::fchdir(&directory).at(Site::new(Step::Chdir).on(0), Call::Fchdir)
 }
 
 /// Puts the program's descriptors in place; every other one closes on exec.
@@ -147,8 +148,8 @@ fn arrange_descriptors(start: &Start<'_>) -> Result<(), Fail> {
     Ok(())
 }
 
-fn set_rlimits(cell: &Prepared<'_>) -> Result<(), Fail> {
-    let limits = (cell.plan.rlimits.iter().copied()).chain(cell.fallback.rlimits());
+fn set_rlimits(cell: &Prepared<'_>, reserve: Option<Bytes>) -> Result<(), Fail> {
+    let limits = cell.plan.rlimits(cell.fallback, reserve);
     let mut all_hold = true;
     for (index, limit) in limits.enumerate() {
         let resource = limit.resource;
@@ -209,6 +210,8 @@ pub(super) struct Begin {
     pub(super) cwd: PathBuf,
     /// Whether its memory is laid out without randomisation.
     pub(super) fixed_layout: bool,
+    /// What it may map beyond the memory.
+    pub(super) reserve: Option<Bytes>,
 }
 
 impl Begin {
@@ -220,8 +223,14 @@ impl Begin {
             image,
             cwd,
             fixed_layout: plan.program.fixed_layout,
+            reserve: plan.program.reserve,
         })
     }
+}
+
+/// Whether there is a file, whatever it needs to be executed.
+fn exists(path: &CStr) -> bool {
+    nix::unistd::access(path, nix::unistd::AccessFlags::F_OK).is_ok()
 }
 
 /// The program's image as execve(2) wants it.
@@ -252,6 +261,11 @@ impl Image {
         for (index, path) in self.paths.iter().enumerate() {
             let errno = sys::process::execute(path, &self.argv, &self.env);
             match errno {
+                Errno::ENOENT if exists(path) => {
+                    return Site::new(Step::Exec)
+                        .on(index)
+                        .failed(Call::Interpreter, errno);
+                }
                 Errno::ENOENT | Errno::ENOTDIR => {}
                 Errno::EACCES => best = (errno, index),
                 _ => {

@@ -47,7 +47,7 @@ use stdio::Streams;
 pub use stdio::{ProcessPipes, given as given_stdin, process_pipes};
 use sys::identity::Identity;
 use terminal::{Display, Relay};
-pub use translate::in_words;
+pub use translate::{in_words, os as failed_call};
 
 /// What a cell is for.
 #[derive(Clone, Copy, Debug)]

@@ -119,7 +119,6 @@ pub(super) static DRIVER: Driver = Driver {
     profile: Some(profile!("java", "profile.toml")),
     rootfs: "java",
     exceptions: EXCEPTIONS,
-    last_words: LAST_WORDS,
     modules: Some(Modules {
         missing: &["cannot find package "],
         provider: |_, _| Some(Provider::Jar),
@@ -173,16 +172,3 @@ const EXCEPTIONS: Exceptions = Exceptions {
 fn heap(memory: u64) -> u64 {
     memory.saturating_sub(256).max(memory / 2).max(16)
 }
-
-/// The virtual machine exits, or aborts, with these.
-const LAST_WORDS: &[(Category, &str)] = &[
-    (
-        Category::Memory,
-        "insufficient memory for the Java Runtime Environment",
-    ),
-    (Category::Memory, "Could not reserve enough space for"),
-    (
-        Category::Memory,
-        "Error occurred during initialization of VM",
-    ),
-];

@@ -104,8 +104,8 @@ const NODE: Driver = Driver {
     probes: &["io_uring_setup"],
     profile: Some(profile!("javascript", "profile.toml")),
     rootfs: "node",
+    reserves: true,
     exceptions: EXCEPTIONS,
-    last_words: LAST_WORDS,
     aborts: true,
     modules: Some(MODULES),
     missing_program,
@@ -140,12 +140,6 @@ const INTERPRETERS: &[&str] = &[
     "/usr/local/bin/node",
     "/opt/node/bin/node",
     "/usr/bin/nodejs",
-];
-
-const LAST_WORDS: &[(Category, &str)] = &[
-    (Category::Memory, "JavaScript heap out of memory"),
-    (Category::Memory, "Fatal process out of memory"),
-    (Category::Memory, "FATAL ERROR: Out of memory"),
 ];
 
 /// A bare process takes 50 MB outside of the heap, and buffers live there too.

@@ -75,7 +75,6 @@ pub(super) static DRIVER: Driver = Driver {
     profile: Some(profile!("r", "profile.toml")),
     rootfs: "r",
     exceptions: EXCEPTIONS,
-    last_words: &[(Category::Memory, "cannot allocate")],
     modules: Some(Modules {
         missing: &["there is no package called "],
         provider: |module, _| {

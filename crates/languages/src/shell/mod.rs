@@ -33,7 +33,6 @@
 //! runs. Variables are described as `declare -p` has them, which evaluates nothing.
 
 use super::{Delivery, Driver, DriverFile, SCRIPT, file, profile};
-use record::Category;
 
 /// See the module's documentation.
 pub(super) static DRIVER: Driver = Driver {
@@ -49,7 +48,7 @@ const COMMON: Driver = Driver {
     interpreters: &["/usr/bin/bash", "/bin/bash", "/usr/local/bin/bash"],
     profile: Some(profile!("shell", "profile.toml")),
     rootfs: "shell",
-    last_words: LAST_WORDS,
+    reserves: true,
     ..SCRIPT
 };
 
@@ -62,23 +61,3 @@ static LASTING: Driver = Driver {
     urgent_interrupts: true,
     ..COMMON
 };
-
-/// Messages of Bash, and of tools that print strerror(3).
-const LAST_WORDS: &[(Category, &str)] = &[
-    (
-        Category::Processes,
-        "fork: retry: Resource temporarily unavailable",
-    ),
-    (
-        Category::Processes,
-        "fork: Resource temporarily unavailable",
-    ),
-    (Category::Processes, "Cannot fork"),
-    (Category::Memory, "xrealloc: cannot allocate"),
-    (Category::Memory, "xmalloc: cannot allocate"),
-    (Category::Memory, "annot allocate memory"),
-    (Category::Memory, "memory exhausted"),
-    (Category::Disk, "No space left on device"),
-    (Category::Disk, "File too large"),
-    (Category::File, "Too many open files"),
-];

@@ -247,7 +247,11 @@ fn values_that_are_not_allowed() {
         ),
         (
             "limits.open_files = 3",
-            "limits.open_files: is 3, but wants 8 to 1048576, or none",
+            "limits.open_files: is 3, but wants 8 to 1048576, none or auto",
+        ),
+        (
+            "limits.data = \"1M\"",
+            "limits.data: is 1M, but wants 4M or more, none or auto",
         ),
         (
             "limits.output = \"2G\"",

@@ -93,7 +93,7 @@ fn profiles_that_cannot_be_used_say_why() {
         ),
         (
             "bad.toml",
-            "/home/u/bad.toml:limits.memroy: there is no such field; did you mean `memory`?\nhint: fields here: wall, grace, cpu_time, cpus, memory, processes, open_files, file_size, address_space, stack, output, results, net_sent, net_received, connections, connections_total, connection_rate, dns_queries, on_output, tmp, workspace, shm",
+            "/home/u/bad.toml:limits.memroy: there is no such field; did you mean `memory`?\nhint: fields here: wall, grace, cpu_time, cpus, memory, processes, open_files, data, file_size, address_space, stack, output, results, net_sent, net_received, connections, connections_total, connection_rate, dns_queries, on_output, tmp, workspace, shm",
         ),
         (
             "bad2.toml",

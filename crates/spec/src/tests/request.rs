@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::load::load;
+use super::super::quantity::AutoBound;
 use super::super::resolve::{Ask, Mode};
 use super::super::{Bytes, Command, FileSource, OnOutput, Partial, Spec, Stdin, Stdio};
 use super::{ask, shown};
@@ -144,7 +145,7 @@ fn what_the_caller_says_stays() {
     caller.env.insert("TOKEN".to_owned(), "x".into());
     caller.limits.memory = Some("64M".parse().unwrap());
     caller.limits.on_output = Some(OnOutput::Kill);
-    let cases: [(Value, &str); 10] = [
+    let cases: [(Value, &str); 13] = [
         (
             json!({"language": "sh"}),
             "language: is \"sh\", but the caller allows only \"python\"",
@@ -169,6 +170,19 @@ fn what_the_caller_says_stays() {
             json!({"limits": {"memory": "none"}}),
             "limits.memory: is none, but the caller allows at most 64M",
         ),
+        // What is chosen is at least this, and no request may choose more.
+        (
+            json!({"limits": {"data": "65M"}}),
+            "limits.data: is 65M, but the caller allows at most 64M",
+        ),
+        (
+            json!({"limits": {"data": "none"}}),
+            "limits.data: is none, but the caller allows at most 64M",
+        ),
+        (
+            json!({"limits": {"open_files": 257}}),
+            "limits.open_files: is 257, but the caller allows at most 256",
+        ),
         (
             json!({"limits": {"wall": "1h"}}),
             "limits.wall: is 1h, but the caller allows at most 30s",
@@ -192,6 +206,13 @@ fn what_the_caller_says_stays() {
         let error = requested(Mode::Run, caller.clone(), &request.to_string()).unwrap_err();
         assert_eq!(error, format!("request:{wanted}"));
     }
+    caller.limits.data = Some(AutoBound::Given(Some(Bytes::mib(100))));
+    let chosen = json!({"code": "1", "limits": {"data": "auto"}});
+    let error = requested(Mode::Run, caller.clone(), &chosen.to_string()).unwrap_err();
+    let wanted = "request:limits.data: is auto, but the caller allows at most 100M";
+    assert_eq!(error, wanted);
+    caller.limits.data = Some(AutoBound::Auto);
+    assert!(requested(Mode::Run, caller.clone(), &chosen.to_string()).is_ok());
     caller.limits.memory = Some("none".parse().unwrap());
     let unbounded = json!({"code": "1", "limits": {"memory": "none"}});
     assert!(requested(Mode::Run, caller.clone(), &unbounded.to_string()).is_ok());

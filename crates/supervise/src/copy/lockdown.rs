@@ -62,7 +62,7 @@ pub(super) fn set_limits(copy: Pid, plan: &Plan, fallback: &Fallback) -> Result<
 /// its init has from it.
 fn limits(plan: &Plan, fallback: &Fallback) -> Result<Vec<(Resource, Rlimit)>> {
     let failed = |e| SetupError::os(Step::Rlimits, "getrlimit", e);
-    (plan.rlimits.iter().copied().chain(fallback.rlimits()))
+    (plan.rlimits(fallback, plan.program.reserve))
         .map(|limit| {
             let (_, hard) = nix::sys::resource::getrlimit(limit.resource).map_err(failed)?;
             Ok((limit.resource, limit.within(hard)))

@@ -358,7 +358,7 @@ impl Processes {
             return;
         };
         let program = &starting.program;
-        let error = SetupError::os(failed.step, failed.syscall, failed.errno);
+        let error = jail::launch::failed_call(failed.step, failed.syscall, failed.errno);
         let error = match failed.step {
             // By the caller's own name for it, since a client is not shown paths.
             Step::Exec => match program.argv.first() {

@@ -59,6 +59,7 @@ impl Cell<'_> {
             .plan
             .program
             .beside(&start.argv, &start.env, start.cwd.as_deref());
+        program.check_lengths()?;
         let parcel = parcel::pack_program(&program)?;
         let (pipes, streams) = match start.terminal {
             Some(size) => (None, ProcessStreams::Terminal(size)),

@@ -156,6 +156,10 @@ impl<'a> Live<'a> {
                 start,
             )
         });
+        let wall = [work.wall, facts.plan.limits.wall]
+            .into_iter()
+            .flatten()
+            .min();
         let mut execution = cell.execute(Request {
             execution: work.execution,
             message: work.message,
@@ -201,6 +205,7 @@ impl<'a> Live<'a> {
                 execution,
                 outputs,
                 warnings,
+                wall,
                 began_ns,
                 facts: &facts,
             });
@@ -245,6 +250,7 @@ impl<'a> Live<'a> {
             execution,
             outputs,
             warnings,
+            wall,
             began_ns,
             facts: &facts,
         });

@@ -101,6 +101,7 @@ fn a_failure_of_the_program_is_told_in_the_words_of_its_own_plan() {
         let made = plan("exit 1")?;
         let mut wanted = made.clone();
         wanted.program.candidates = vec!["/no/such/program".into()];
+        wanted.program.argv = wanted.program.candidates.clone();
         let mut blank = Blank::start(launch(&made), Cancel::default())?;
         blank.wait()?;
         let mut cell = blank.begin(program(&wanted))?;
