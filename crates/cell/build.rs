@@ -11,6 +11,8 @@ use sha2::{Digest as _, Sha256};
 pub mod bpf;
 #[path = "src/plan/seccomp/compile.rs"]
 pub mod compile;
+#[path = "src/plan/seccomp/errno.rs"]
+pub mod errno;
 #[path = "src/plan/seccomp/numbers.rs"]
 pub mod numbers;
 #[path = "src/plan/seccomp/policy.rs"]
@@ -171,6 +173,8 @@ fn write(out: &mut String, filter: &Compiled) -> std::fmt::Result {
     writeln!(out, "    notify: {},", filter.notify)?;
     writeln!(out, "    unheld: {:?},", filter.unheld)?;
     writeln!(out, "    program: Cow::Borrowed(&{:?}),", filter.program)?;
+    writeln!(out, "    own_ids: Cow::Borrowed(&{:?}),", filter.own_ids)?;
+    writeln!(out, "    foreign: Cow::Borrowed(&{:?}),", filter.foreign)?;
     writeln!(out, "    denials: Cow::Borrowed(&[")?;
     for Denial {
         number,
