@@ -17,6 +17,7 @@ use cell::spec::partial::{
     PartialOverlay, PartialPlace, PlaceKind,
 };
 use cell::spec::ports::{PartialPorts, PortLists};
+use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 
 /// The options that `run`, `exec` and `plan` have in common.
@@ -36,6 +37,8 @@ pub struct Options {
     pub die_with_parent: bool,
     /// Descriptors that the program gets.
     pub pass_fd: Vec<PassedFd>,
+    /// The program's name for itself.
+    pub argv0: Option<RawText>,
     /// Whether the program gets a terminal of the cell's own.
     pub tty: bool,
     /// Where what the cell is goes.
@@ -149,6 +152,9 @@ impl Options {
             shaped,
             die_with_parent,
             pass_fd,
+            argv0,
+            // The prescan has noted it: lines can come before this.
+            quiet: _,
             tty,
             info_fd,
         } = Call::from_arg_matches_mut(matches)?;
@@ -165,6 +171,7 @@ impl Options {
             outputs,
             die_with_parent,
             pass_fd,
+            argv0: argv0.map(RawText::from),
             tty,
             info_fd,
             files: given(matches, "Files")?,
@@ -213,6 +220,7 @@ impl Options {
             places: self.places(),
             devices: self.files.dev.clone(),
             pass_fd: self.pass_fd.clone(),
+            argv0: self.argv0.clone(),
             tty: self.tty.then_some(true),
             env_clear: self.environment.env_clear.then_some(true),
             env_unset: self.environment.env_unset.iter().cloned().collect(),
@@ -369,6 +377,7 @@ fn input(from: &FileFrom) -> PartialFile {
         text: None,
         base64: None,
         source,
+        executable: false,
         given,
     }
 }

@@ -25,6 +25,7 @@ mod overlays;
 mod passed;
 mod places;
 mod probes;
+mod programs_host;
 mod record;
 mod refusals;
 mod shares;
@@ -56,6 +57,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &binds::SUITE,
     &places::SUITE,
     &probes::SUITE,
+    &programs_host::SUITE,
     &passed::SUITE,
     &terminal::SUITE,
     &migrating::SUITE,

@@ -87,6 +87,9 @@ pub struct RemoteFile {
     /// Its content in base64.
     #[serde(default)]
     pub base64: Option<String>,
+    /// Whether it can be executed.
+    #[serde(default)]
+    pub executable: bool,
 }
 
 impl RemoteFile {
@@ -165,6 +168,7 @@ impl RemoteRequest {
             text: file.text,
             base64: file.base64,
             source: None,
+            executable: file.executable,
             given: None,
         };
         Partial {

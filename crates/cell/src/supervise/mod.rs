@@ -37,6 +37,7 @@ mod proc;
 mod processes;
 mod programs;
 pub(crate) mod results;
+mod sanitizers;
 mod signals;
 pub(crate) mod turn;
 pub(crate) mod verdict;

@@ -18,7 +18,7 @@ use super::explain::{
     claim, denials, exception_context, full_context, internal_context, limit_signal, refusals,
     setup_context, signal_meaning, signal_name, status_meaning,
 };
-use super::{category, programs};
+use super::{category, programs, sanitizers};
 use crate::spec::Limits;
 use crate::spec::units::show_duration;
 use record::error::{SetupError, Step};
@@ -379,7 +379,9 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
             ..ended(Category::File, context)
         };
     }
-    if let Some(advice) = programs::of_root(&evidence.stderr, &evidence.place) {
+    let advice = sanitizers::of_leak_check(&evidence.stderr)
+        .or_else(|| programs::of_root(&evidence.stderr, &evidence.place));
+    if let Some(advice) = advice {
         let context = format!("the program exited with status {status}: {}", advice.author);
         return Failure {
             operator_hint: advice.operator,

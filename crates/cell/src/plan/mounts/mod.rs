@@ -82,6 +82,9 @@ pub(crate) enum MountKind {
     Cover {
         /// Its path inside.
         from: PathBuf,
+        /// Whether it can be executed.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        executable: bool,
     },
     /// `/proc` of the cell's pid namespace: processes only, strangers hidden.
     Proc,
@@ -104,6 +107,9 @@ pub(crate) enum MountKind {
     File {
         /// Its content.
         content: RawText,
+        /// Whether it can be executed.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        executable: bool,
     },
     /// The workspace once more, which is mounted before.
     Workspace,
@@ -163,6 +169,9 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 /// host has 3072 for all cells together (`kernel.pty.max` less `pty.reserve`).
 const PTYS: u32 = 16;
 
+/// A link to `/tmp`, unless the caller puts something there.
+const VAR_TMP: &str = "/var/tmp";
+
 /// What `/proc` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcView {
@@ -205,6 +214,7 @@ pub(in crate::plan) fn plan(
         list.etc(spec, names);
     }
     list.system(host, proc, scratch);
+    list.var_tmp(tree);
     list.names(tree, names);
     if Trust::of(&spec.network).is_some() {
         list.certificates(tree);
@@ -221,6 +231,7 @@ pub(in crate::plan) fn plan(
             path,
             MountKind::File {
                 content: content.clone(),
+                executable: false,
             },
         );
     }
@@ -313,6 +324,18 @@ impl List {
                     self.bind(target, source, false, is_directory);
                 }
             }
+        }
+    }
+
+    /// `/var/tmp` is `/tmp` (hier(7)), where the tree has no `/var` of its own.
+    fn var_tmp(&mut self, tree: &Tree) {
+        if !tree
+            .entries
+            .iter()
+            .any(|entry| entry.path == Path::new("var"))
+        {
+            let to = Scratch::Tmp.path().into();
+            self.own(VAR_TMP, MountKind::Symlink { to });
         }
     }
 
