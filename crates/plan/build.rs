@@ -8,6 +8,8 @@ use std::{env, fs};
 pub mod bpf;
 #[path = "src/seccomp/compile.rs"]
 pub mod compile;
+#[path = "src/seccomp/errno.rs"]
+pub mod errno;
 #[path = "src/seccomp/numbers.rs"]
 pub mod numbers;
 #[path = "src/seccomp/policy.rs"]
@@ -88,6 +90,8 @@ fn write(out: &mut String, filter: &Compiled) -> std::fmt::Result {
     writeln!(out, "    notify: {},", filter.notify)?;
     writeln!(out, "    unheld: {:?},", filter.unheld)?;
     writeln!(out, "    program: Cow::Borrowed(&{:?}),", filter.program)?;
+    writeln!(out, "    own_ids: Cow::Borrowed(&{:?}),", filter.own_ids)?;
+    writeln!(out, "    foreign: Cow::Borrowed(&{:?}),", filter.foreign)?;
     writeln!(out, "    denials: Cow::Borrowed(&[")?;
     for Denial {
         number,

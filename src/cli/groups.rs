@@ -1,6 +1,7 @@
 //! The options that `run`, `exec` and `plan` have in common, by the headings of
 //! their help. Defaults are those of the profile `default`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,6 +62,20 @@ pub(super) struct Call {
         value_parser = pass_fd
     )]
     pub pass_fd: Vec<PassedFd>,
+    /// Tell the program that this is its name: argv[0], which sh starts as a login shell for
+    /// and busybox picks its applet by (exec only)
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = "Request",
+        conflicts_with = "server",
+        allow_hyphen_values = true
+    )]
+    pub argv0: Option<OsString>,
+    /// Write no line of cellblock's own to standard error: errors and limits are in the
+    /// record and in the exit status
+    #[arg(long, help_heading = "Record")]
+    pub quiet: bool,
     /// Give the program a terminal of the cell's own, which the caller's terminal on standard input
     /// shows (exec only): job control and Ctrl-C work inside, the size is kept equal, and TERM is
     /// the caller's. Its output is the record's stdout
@@ -108,6 +123,8 @@ impl Group for Call {
         "server",
         "die-with-parent",
         "pass-fd",
+        "argv0",
+        "quiet",
         "tty",
         "info-fd",
         "record",

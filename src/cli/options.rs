@@ -11,6 +11,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use super::groups::{Call, Environment, Files, Group, Limits, Networking, Security};
 use super::outputs::Outputs;
 use super::values::{FileFrom, NetworkChoice, OutputTo, PathPair, PortList};
+use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use spec::network::{PartialEgress, PartialNetwork};
 use spec::partial::{
@@ -37,6 +38,8 @@ pub struct Options {
     pub die_with_parent: bool,
     /// Descriptors that the program gets.
     pub pass_fd: Vec<PassedFd>,
+    /// The program's name for itself.
+    pub argv0: Option<RawText>,
     /// Whether the program gets a terminal of the cell's own.
     pub tty: bool,
     /// Where what the cell is goes.
@@ -150,6 +153,9 @@ impl Options {
             shaped,
             die_with_parent,
             pass_fd,
+            argv0,
+            // The prescan has noted it: lines can come before this.
+            quiet: _,
             tty,
             info_fd,
         } = Call::from_arg_matches_mut(matches)?;
@@ -166,6 +172,7 @@ impl Options {
             outputs,
             die_with_parent,
             pass_fd,
+            argv0: argv0.map(RawText::from),
             tty,
             info_fd,
             files: given(matches, "Files")?,
@@ -239,6 +246,7 @@ impl Options {
             places: self.places(),
             devices: self.files.dev.clone(),
             pass_fd: self.pass_fd.clone(),
+            argv0: self.argv0.clone(),
             tty: self.tty.then_some(true),
             env_clear: self.environment.env_clear.then_some(true),
             env_unset: self.environment.env_unset.iter().cloned().collect(),
@@ -395,6 +403,7 @@ fn input(from: &FileFrom) -> PartialFile {
         text: None,
         base64: None,
         source,
+        executable: false,
         given,
     }
 }

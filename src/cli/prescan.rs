@@ -25,6 +25,8 @@ pub struct Prescan {
     /// The numbers of the caller's descriptors that are named, and those that a spec file
     /// can name.
     pub descriptors: Vec<RawFd>,
+    /// Whether standard error gets no line of cellblock's own.
+    pub quiet: bool,
     /// Which options of `run` and `exec` are used. `None` if a word is not known as an
     /// option: clap has to say what it is.
     pub(super) needed: Option<Needed>,
@@ -47,6 +49,7 @@ impl Prescan {
         let mut descriptors = Vec::new();
         let (mut needed, mut is_known) = (Needed::default(), true);
         let mut told = Told::default();
+        let mut quiet = false;
         // Behind the first `--` begin the words of the program.
         while let Some(word) = words.next().filter(|word| *word != "--") {
             let (name, value) = split_value(word);
@@ -65,6 +68,10 @@ impl Prescan {
                     let text = following(value, &mut words);
                     descriptors.extend(text.and_then(|text| descriptor(name, text)));
                 }
+                // Any word: that of a login shell begins with `-`.
+                b"argv0" if value.is_none() => drop(words.next()),
+                b"argv0" => {}
+                b"quiet" => quiet = mode.is_some(),
                 // The spec file may name any of them.
                 b"spec" => descriptors.extend(NUMBERS),
                 _ => told.note(name, value, &mut words),
@@ -80,6 +87,7 @@ impl Prescan {
             mode,
             outputs,
             descriptors,
+            quiet,
             needed: is_known.then_some(needed),
         }
     }

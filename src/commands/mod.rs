@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::cli::{self, Invocation, Prescan};
@@ -35,6 +36,9 @@ mod show;
 /// Exit status when cellblock failed, or the command line is wrong.
 const FAILED: u8 = 125;
 
+/// Whether standard error gets no line of cellblock's own (`--quiet`).
+static QUIET: AtomicBool = AtomicBool::new(false);
+
 /// Executes the command line `words`; returns the exit status.
 pub fn dispatch(words: impl Iterator<Item = OsString>, began: Instant) -> u8 {
     dispatch_starting(words, began, CellStart::Cold)
@@ -56,6 +60,7 @@ pub fn dispatch_starting(
     }
     // Before anything is opened: see `Inherited`.
     let prescan = Prescan::of(&words);
+    QUIET.store(prescan.quiet, Ordering::Relaxed);
     let activated = serve::activation(&words, environment);
     let mut inherited = Inherited::copy([&*prescan.descriptors, &activated].concat());
     match cli::parse(&words, &prescan) {
@@ -125,7 +130,9 @@ fn refuse(error: &clap::Error, prescan: &Prescan, inherited: &mut Inherited, beg
     }
     // It quotes the words, which may come from elsewhere.
     let message = terminal::lines(&error.render().to_string());
-    let _ = io::stderr().write_all(message.as_bytes());
+    if !is_quiet() {
+        let _ = io::stderr().write_all(message.as_bytes());
+    }
     let Some(mode) = prescan.mode else {
         return FAILED;
     };
@@ -151,7 +158,14 @@ fn finish(result: Result<u8>) -> u8 {
 }
 
 /// Prints an error and its hint to standard error.
+fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
 fn complain(error: &SetupError) {
+    if is_quiet() {
+        return;
+    }
     let mut text = format!("cellblock: {error}\n");
     if let Some(hint) = &error.hint {
         text.push_str(&format!("\nhint: {hint}\n"));

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::Options;
 use spec::Partial;
-use spec::partial::PartialFile;
+use spec::partial::{GivenContent, PartialFile};
 use wire::client::Client;
 use wire::{Ran, Run, method};
 
@@ -106,11 +107,24 @@ fn read_code(path: &Path) -> Result<(RawText, Option<String>)> {
 }
 
 fn read_input(file: &PartialFile) -> Result<Value> {
-    let content = match &file.source {
-        Some(source) => read_file(source)?,
-        None => Vec::new(),
+    let (content, is_executable) = match (&file.source, &file.given) {
+        (Some(source), _) => (read_file(source)?, is_executable(source)?),
+        (None, Some(GivenContent::Read(content))) => (content.as_bytes().to_vec(), file.executable),
+        (None, _) => (Vec::new(), file.executable),
     };
-    Ok(json!({"path": file.path, "base64": BASE64.encode(content)}))
+    let mut input = json!({"path": file.path, "base64": BASE64.encode(content)});
+    // Servers of earlier versions do not have this field.
+    if is_executable {
+        input["executable"] = true.into();
+    }
+    Ok(input)
+}
+
+fn is_executable(path: &Path) -> Result<bool> {
+    let status = path
+        .metadata()
+        .map_err(|error| SetupError::io(Step::Spec, "stat", &error).on(path.display()))?;
+    Ok(status.permissions().mode() & 0o111 != 0)
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::outlet::{self, Outlet};
-use super::{FAILED, complain, destination, remote};
+use super::{FAILED, complain, destination, is_quiet, remote};
 use crate::cli::{Options, TERMINAL_TAKEN};
 use engine::run;
 use engine::run::{CellStart, Compiled, Info, Passed};
@@ -130,7 +130,7 @@ fn stdio(mode: Mode, options: &Options) -> Stdio {
 fn say_which_limit(record: &Record) {
     use Outcome::{Disk, Memory, Output, Processes, Timeout};
     let is_limit = matches!(record.outcome, Timeout | Memory | Processes | Disk | Output);
-    if let (true, Some(context)) = (is_limit, &record.context) {
+    if let (true, false, Some(context)) = (is_limit, is_quiet(), &record.context) {
         // Advice for the code's author follows the semicolon.
         let what = context.split(';').next().unwrap_or(context);
         print_if_there_is_room(&format!("cellblock: {}\n", what.escape_debug()));

@@ -177,7 +177,7 @@ fn mounts(stage: &Stage) -> Check {
             .iter()
             .filter(|point| {
                 !ALLOWED.contains(&point.as_str())
-                    && !["/dev/", "/etc/", "/usr/"]
+                    && !["/dev/", "/etc/", "/usr/", "/var/lib/"]
                         .iter()
                         .any(|dir| point.starts_with(dir))
             })
@@ -234,7 +234,7 @@ fn readable(top: &Path) -> Vec<PathBuf> {
 /// Nothing in `/proc` and `/sys` can be opened but what the cell shows on purpose, by
 /// name. What else a kernel has there is covered, whatever it is.
 fn all_of_proc(stage: &Stage) -> Check {
-    const SHOWN: [&str; 40] = [
+    const SHOWN: [&str; 42] = [
         "/proc/cgroups",
         "/proc/cpuinfo",
         "/proc/diskstats",
@@ -268,6 +268,8 @@ fn all_of_proc(stage: &Stage) -> Check {
         "/sys/devices/system/cpu/cpu0/topology/core_siblings_list",
         "/sys/devices/system/cpu/cpu0/topology/physical_package_id",
         "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
+        "/sys/devices/system/cpu/cpu0/topology/core_siblings",
+        "/sys/devices/system/cpu/cpu0/topology/thread_siblings",
         "/sys/devices/system/cpu/online",
         "/sys/devices/system/cpu/possible",
         "/sys/devices/system/cpu/present",

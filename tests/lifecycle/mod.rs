@@ -25,6 +25,7 @@ mod overlays;
 mod passed;
 mod places;
 mod probes;
+mod programs_host;
 mod record;
 mod refusals;
 mod reported;
@@ -59,6 +60,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &binds::SUITE,
     &places::SUITE,
     &probes::SUITE,
+    &programs_host::SUITE,
     &passed::SUITE,
     &terminal::SUITE,
     &migrating::SUITE,

@@ -11,6 +11,7 @@ pub(crate) const ALLOW: u32 = 0x7fff_0000;
 pub(crate) const NOTIFY: u32 = 0x7fc0_0000;
 pub(crate) const KILL: u32 = 0x8000_0000;
 pub(crate) const ENOSYS: u32 = 0x0005_0000 | 38;
+const EPERM: u32 = 0x0005_0000 | 1;
 
 /// The architecture of a program, and the limits that it stands in for.
 pub(crate) type Variant = (Arch, Unheld);
@@ -34,6 +35,7 @@ pub(crate) fn answer(rule: Option<&Rule>, (arch, _): Variant, notify: bool, data
         Verdict::AllowIf { when, .. } => any(when, data),
         Verdict::Deny { .. } | Verdict::Answer => false,
         Verdict::DenyIf { when, .. } => !any(when, data),
+        Verdict::OwnIds => return of_owner(arch, data),
         Verdict::Absent => return ENOSYS,
         Verdict::Kill => return KILL,
     };
@@ -43,6 +45,18 @@ pub(crate) fn answer(rule: Option<&Rule>, (arch, _): Variant, notify: bool, data
         Some(errno) => 0x0005_0000 | errno as u32,
         None => unreachable!("what is not allowed is denied with something"),
     }
+}
+
+/// Of a cell whose uid is 1000.
+fn of_owner(arch: Arch, data: &Data) -> u32 {
+    let first = if arch.name(data.nr) == Some("fchownat") {
+        2
+    } else {
+        1
+    };
+    let ids = &data.args[first..first + 2];
+    let is_own = |id: &u64| [1000, u32::MAX].contains(&(*id as u32));
+    if ids.iter().all(is_own) { ALLOW } else { EPERM }
 }
 
 fn any(when: &[Alternative], data: &Data) -> bool {
@@ -66,6 +80,17 @@ pub(crate) fn arguments(rule: Option<&Rule>) -> Vec<[u64; 6]> {
         _ => &[],
     };
     let mut values: [BTreeSet<u64>; 6] = Default::default();
+    if matches!(
+        rule,
+        Some(Rule {
+            verdict: Verdict::OwnIds,
+            ..
+        })
+    ) {
+        for ids in &mut values[1..4] {
+            ids.extend([999, 1000, 1 << 32 | 1000, u64::from(u32::MAX), 1 << 31]);
+        }
+    }
     for condition in when.iter().flatten() {
         let mask = condition.mask.unwrap_or(u64::MAX);
         let value = condition.value;

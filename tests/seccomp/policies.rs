@@ -180,7 +180,11 @@ fn dangerous_calls_are_denied_by_every_built_in_policy() {
     for policy in builtin() {
         for arch in Arch::ALL {
             let compiled = compile(&policy, arch, true, Unheld::default()).unwrap();
+            let is_debugger = |call: &&str| ["ptrace", "process_vm_readv"].contains(call);
             for call in dangerous {
+                if policy.name == "debug" && is_debugger(&call) {
+                    continue;
+                }
                 let Some(nr) = arch.number(call) else {
                     continue;
                 };
@@ -339,7 +343,9 @@ fn calls_that_argue_about_nothing_are_cached_by_the_kernel() {
             for (nr, call) in arch.calls() {
                 let verdict = policy.rules.get(call).map(|rule| &rule.verdict);
                 let wanted = match verdict {
-                    Some(Verdict::AllowIf { .. } | Verdict::DenyIf { .. }) => None,
+                    Some(Verdict::AllowIf { .. } | Verdict::DenyIf { .. } | Verdict::OwnIds) => {
+                        None
+                    }
                     Some(Verdict::Allow) => Some(ALLOW),
                     Some(Verdict::Deny { .. } | Verdict::Answer) => Some(declared::NOTIFY),
                     _ => Some(ENOSYS),
@@ -461,7 +467,7 @@ fn unsound_policies_are_refused_with_the_way_out() {
     assert_refused(
         top("extends", json!("defualt")),
         "defualt: there is no such seccomp policy",
-        Some("one of: default, no-unix-sockets, strict"),
+        Some("one of: default, debug, no-unix-sockets, strict"),
     );
     assert_refused(
         top("name", json!("../x")),
@@ -531,4 +537,109 @@ fn what_only_a_cgroup_counts_is_refused_without() {
     let own = Policy::parse(&own.to_string()).unwrap();
     let rule = own.rule_for("memfd_create", memory).unwrap();
     assert_eq!(rule.verdict, Verdict::Allow);
+}
+
+#[test]
+fn debug_allows_debuggers_and_nothing_else() {
+    let default = Policy::builtin("default").unwrap();
+    let debug = Policy::builtin("debug").unwrap();
+    assert_eq!(debug.fallbacks, default.fallbacks);
+    for (call, rule) in &debug.rules {
+        match *call {
+            "ptrace" | "process_vm_readv" => {
+                assert_eq!(rule.verdict, Verdict::Allow);
+                let reason = &default.rules[call].reason;
+                assert!(reason.contains("--seccomp debug"), "{reason}");
+            }
+            _ => assert_eq!(rule, &default.rules[call], "{call}"),
+        }
+    }
+}
+
+#[test]
+fn an_owner_is_the_cells_own_whatever_its_uid() {
+    let (denied, ignored) = (0x0005_0000 | 1, 0x0005_0000);
+    for (policy, arch) in builtin().flat_map(|policy| Arch::ALL.map(|arch| (policy.clone(), arch)))
+    {
+        let compiled = compile(&policy, arch, true, Unheld::default()).unwrap();
+        for id in [0_u32, 1000, 61234, u32::MAX - 1] {
+            let program = compiled.program_for(id);
+            machine::check(&program);
+            let foreign = if id == 0 { ignored } else { denied };
+            for call in ["chown", "fchown", "fchownat", "lchown"] {
+                let Some(nr) = arch.number(call) else {
+                    continue;
+                };
+                let of = |uid: u32, gid: u32| {
+                    let first = if call == "fchownat" { 2 } else { 1 };
+                    let mut args = [u64::MAX; 6];
+                    // The kernel ignores the upper half, and so must the filter.
+                    args[first] = u64::from(uid) | 7 << 32;
+                    args[first + 1] = gid.into();
+                    let arch = arch.audit();
+                    machine::run(&program, &Data { nr, arch, args })
+                };
+                let none = u32::MAX;
+                for (uid, gid) in [(id, id), (id, none), (none, id), (none, none)] {
+                    assert_eq!(of(uid, gid), ALLOW, "{call} {uid} {gid} as {id}");
+                }
+                for (uid, gid) in [(id, 33), (33, id), (none, 33), (33, none), (33, 34)] {
+                    assert_eq!(of(uid, gid), foreign, "{call} {uid} {gid} as {id}");
+                }
+            }
+        }
+    }
+    let rule = json!({"action": "own_ids", "reason": "a test", "calls": ["chmod"]});
+    assert_refused(
+        move |policy| policy["rules"][1] = rule.clone(),
+        "rules[1]: chmod sets no owner",
+        Some("\"own_ids\" goes with: chown, fchown, fchownat, lchown"),
+    );
+}
+
+#[test]
+fn personality_of_gcl_is_for_policies_that_let_it_execute_what_it_writes() {
+    let nr = Arch::NATIVE.number("personality").unwrap();
+    for policy in builtin() {
+        let program = compile(&policy, Arch::NATIVE, true, Unheld::default())
+            .unwrap()
+            .program;
+        let of = |persona: u64| {
+            let args = [persona, 0, 0, 0, 0, 0];
+            machine::run(
+                &program,
+                &Data {
+                    nr,
+                    arch: Arch::NATIVE.audit(),
+                    args,
+                },
+            )
+        };
+        let is_strict = policy.name == "strict";
+        let gcl = if is_strict { declared::NOTIFY } else { ALLOW };
+        for (persona, wanted) in [
+            (0, ALLOW),
+            (0x0004_0000, ALLOW),
+            (0x0040_0000, gcl),
+            (0x0044_0000, gcl),
+            // ADDR_COMPAT_LAYOUT and MMAP_PAGE_ZERO.
+            (0x0020_0000, declared::NOTIFY),
+            (0x0010_0000, declared::NOTIFY),
+        ] {
+            assert_eq!(of(persona), wanted, "{} {persona:#x}", policy.name);
+        }
+    }
+}
+
+#[test]
+fn every_error_of_the_kernels_can_be_named() {
+    for number in (1..=133).filter(|number| ![41, 58].contains(number)) {
+        let name = format!("{:?}", nix::errno::Errno::from_raw(number));
+        let named: Errno = serde_json::from_value(json!(name)).unwrap();
+        assert_eq!(named as i32, number);
+    }
+    for (alias, number) in [("EWOULDBLOCK", 11), ("EDEADLOCK", 35), ("ENOTSUP", 95)] {
+        let named: Errno = serde_json::from_value(json!(alias)).unwrap();
+        assert_eq!(named as i32, number);
+    }
 }

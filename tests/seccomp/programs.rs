@@ -15,11 +15,12 @@ fn run(filter: Option<&'static Compiled>, argv: &[&str]) -> Output {
         .current_dir(&directory)
         .env("LC_ALL", "C.UTF-8");
     if let Some(filter) = filter {
+        let program = filter.program_for(nix::unistd::geteuid().as_raw());
         // SAFETY: between fork and exec it only makes system calls, on a program
-        // that is in the binary.
+        // that is there already.
         unsafe {
             command.pre_exec(move || {
-                load(&filter.program, 0);
+                load(&program, 0);
                 Ok(())
             })
         };

@@ -190,7 +190,7 @@ fn try_filter(resolved: &Resolved, notify: bool) -> Result<()> {
     let compiled = precompiled(wanted, notify, Unheld::default())
         .ok_or_else(|| SetupError::new(Step::Seccomp, "no such system call policy").on(wanted))?;
     let filter = Filter {
-        program: instructions(compiled),
+        program: instructions(compiled, resolved.plan.ids.inner_uid),
         notify,
     };
     try_until(&bare(resolved), Some(&filter), Step::Seccomp)

@@ -90,7 +90,7 @@ impl Machine {
         let cpus = self.cpus as u64;
         let processor = self.processor.len() as u64 + 256;
         let pages = (cpus * processor).div_ceil(4096) + cpus.div_ceil(32);
-        (pages + 64, cpus * 6 + 128)
+        (pages + 64 + 2 * cpus, cpus * 8 + 128)
     }
 
     /// All files, each after others of its directory.
@@ -233,6 +233,15 @@ impl Machine {
             files.line(format!("{topology}/physical_package_id"), 0);
             files.line(format!("{topology}/thread_siblings_list"), number);
             files.line(format!("{topology}/core_siblings_list"), &all);
+            // hwloc, and so every MPI, reads the masks and not the lists.
+            files.line(
+                format!("{topology}/thread_siblings"),
+                mask(self.cpus, |cpu| cpu == number),
+            );
+            files.line(
+                format!("{topology}/core_siblings"),
+                mask(self.cpus, |_| true),
+            );
         }
     }
 
@@ -268,6 +277,23 @@ fn range(cpus: usize) -> String {
         0 | 1 => "0".to_owned(),
         more => format!("0-{}", more - 1),
     }
+}
+
+/// A set of the first `cpus` CPUs as sysfs writes it: hexadecimal, in groups of 32, the last
+/// CPUs first.
+fn mask(cpus: usize, has: impl Fn(usize) -> bool) -> String {
+    let digit = |first: usize| {
+        let bits = (0..4).filter(|bit| first + bit < cpus && has(first + bit));
+        bits.fold(0_u32, |digit, bit| digit | 1 << bit)
+    };
+    let mut text = String::new();
+    for first in (0..cpus.max(1)).step_by(4).rev() {
+        let _ = write!(text, "{:x}", digit(first));
+        if first > 0 && first % 32 == 0 {
+            text.push(',');
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -307,6 +333,23 @@ mod tests {
         assert_eq!(file(&two, "sys/fs/cgroup/memory.max"), "536870912\n");
         assert_eq!(file(&two, "sys/fs/cgroup/cpu.max"), "150000 100000\n");
         assert_eq!(file(&two, "sys/fs/cgroup/pids.max"), "64\n");
+    }
+
+    #[test]
+    fn masks_of_cpus_are_those_of_sysfs() {
+        let of = |cpus: usize, cpu: usize, name: &str| {
+            file(
+                &machine(cpus),
+                &format!("sys/devices/system/cpu/cpu{cpu}/topology/{name}"),
+            )
+        };
+        assert_eq!(of(1, 0, "core_siblings"), "1\n");
+        assert_eq!(of(2, 1, "thread_siblings"), "2\n");
+        assert_eq!(of(6, 5, "core_siblings"), "3f\n");
+        assert_eq!(of(6, 1, "thread_siblings"), "02\n");
+        assert_eq!(of(40, 0, "core_siblings"), "ff,ffffffff\n");
+        assert_eq!(of(40, 33, "thread_siblings"), "02,00000000\n");
+        assert_eq!(of(64, 32, "thread_siblings"), "00000001,00000000\n");
     }
 
     #[test]

@@ -147,7 +147,10 @@ fn candidates(program: &RawText, path: Option<&RawText>) -> Vec<RawText> {
     if program.as_bytes().contains(&b'/') {
         return vec![program.clone()];
     }
-    let path = path.map_or(&b"/usr/local/bin:/usr/bin:/bin"[..], RawText::as_bytes);
+    let path = path.map_or(
+        &b"/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"[..],
+        RawText::as_bytes,
+    );
     path.split(|byte| *byte == b':')
         .filter(|directory| !directory.is_empty())
         .map(|directory| [directory, b"/", program.as_bytes()].concat().into())

@@ -211,6 +211,9 @@ pub enum Command {
     Exec {
         /// Program name or path inside the cell, then its arguments.
         argv: Vec<RawText>,
+        /// Its name for itself, where that is another.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        argv0: Option<RawText>,
     },
     /// Code for an interpreter (`cellblock run`).
     Run {
@@ -272,6 +275,8 @@ pub struct ReadOnlyFile {
     pub path: PathBuf,
     /// What it holds.
     pub content: RawText,
+    /// Whether it can be executed.
+    pub executable: bool,
 }
 
 /// A file copied into the cell before the start.
@@ -281,6 +286,8 @@ pub struct InputFile {
     pub source: FileSource,
     /// Path relative to `/workspace`, without `..`.
     pub target: PathBuf,
+    /// Whether it can be executed, whatever its source says.
+    pub executable: bool,
 }
 
 /// Where an input file's content comes from.

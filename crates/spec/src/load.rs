@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::language;
@@ -244,7 +245,8 @@ fn read_files(layer: &mut Partial) -> Result<()> {
     for file in &mut layer.files {
         let is_host = file.text.is_none() && file.base64.is_none() && file.given.is_none();
         if let (true, true, Some(source)) = (file.path.is_absolute(), is_host, &file.source) {
-            let content = read_file(source, LARGEST_FILE)?;
+            let (content, executable) = read_file_and_mode(source)?;
+            file.executable |= executable;
             file.source = None;
             file.given = Some(GivenContent::Read(content.into()));
         }
@@ -263,6 +265,7 @@ pub fn read_descriptors(
     for file in &mut flags.files {
         if let Some(GivenContent::Descriptor(number)) = file.given {
             let from = take(number)?;
+            file.executable |= is_executable(&from);
             let content = read_all(from, format_args!("fd:{number}"), LARGEST_FILE)?;
             file.given = Some(GivenContent::Read(content.into()));
         }
@@ -325,15 +328,31 @@ fn read_document(path: &Path, cwd: &Path, most: Bytes) -> Result<Vec<u8>> {
 }
 
 fn read_file(path: &Path, most: Bytes) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(|error| {
+    read_all(open_file(path)?, path.display(), most)
+}
+
+/// A file to put into the cell, and whether it can be executed.
+fn read_file_and_mode(path: &Path) -> Result<(Vec<u8>, bool)> {
+    let file = open_file(path)?;
+    let executable = is_executable(&file);
+    let content = read_all(file, path.display(), LARGEST_FILE)?;
+    Ok((content, executable))
+}
+
+fn is_executable(file: &File) -> bool {
+    let status = file.metadata();
+    status.is_ok_and(|status| status.is_file() && status.mode() & 0o111 != 0)
+}
+
+fn open_file(path: &Path) -> Result<File> {
+    File::open(path).map_err(|error| {
         let failure = SetupError::io(Step::Spec, "open", &error).on(path.display());
         match error.kind() {
             ErrorKind::NotFound => failure.hint("name a file that exists on the host"),
             ErrorKind::PermissionDenied => failure.hint("name a file that you may read"),
             _ => failure,
         }
-    })?;
-    read_all(file, path.display(), most)
+    })
 }
 
 fn read_all(input: impl Read, name: impl Display, most: Bytes) -> Result<Vec<u8>> {

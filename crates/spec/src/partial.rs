@@ -35,6 +35,9 @@ pub struct Partial {
     /// The program and its arguments, for `exec`. Spec files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<RawText>>,
+    /// What the program gets as its name, in place of the one that it is found by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub argv0: Option<RawText>,
     /// The language of the code, for `run`. Spec files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
@@ -258,6 +261,9 @@ pub struct PartialFile {
     /// caller's working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PathBuf>,
+    /// Whether it can be executed. A file of the host's can be if it can be there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub executable: bool,
     /// Content of which only the command line knows.
     #[serde(skip)]
     pub given: Option<GivenContent>,
@@ -292,7 +298,7 @@ impl Partial {
             self.args = None;
         }
         later_wins!(
-            self, later: description, extends, argv, language, code, code_file, code_from,
+            self, later: description, extends, argv, argv0, language, code, code_file, code_from,
             stdin, args, rootfs, store, hostname, proc, cwd, network, cgroup, strict, seccomp, uid, outer_uid, out,
             tty, files_from, workspace, keep_tmp, workspace_wait, inline_files,
         );
@@ -388,6 +394,7 @@ impl Partial {
     pub fn call_fields(&self) -> impl Iterator<Item = &'static str> {
         let fields = [
             ("argv", self.argv.is_some()),
+            ("argv0", self.argv0.is_some()),
             ("language", self.language.is_some()),
             ("code", self.code.is_some()),
             ("code_file", self.code_file.is_some()),

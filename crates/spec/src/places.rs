@@ -13,6 +13,8 @@ use languages::DIRECTORY;
 pub(super) const MOST_TMPFS: usize = 8;
 /// The smallest tmpfs. The kernel reads zero as "no limit".
 pub(super) const SMALLEST: Bytes = Bytes(64 << 10);
+/// The largest tmpfs, as for the usual ones.
+const LARGEST: Bytes = Bytes(1 << 60);
 /// Files outside of `/workspace`, and files from descriptors, are read before the start.
 pub(super) const LARGEST_FILE: Bytes = Bytes::mib(16);
 
@@ -25,7 +27,7 @@ pub struct PartialPlace {
     /// `tmpfs` for a writable file system in memory, `directory`, `symlink`, or
     /// `workspace` for `/workspace` under another path, such as `/mnt/data`.
     pub kind: PlaceKind,
-    /// The size of a tmpfs, at least 64K; without it, that of the one on `/tmp`.
+    /// The size of a tmpfs, at least 64K and at most 1048576T; without it, that of the one on `/tmp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
     /// What a symbolic link says: any text.
@@ -111,8 +113,8 @@ impl PartialPlace {
                 "path",
                 format!("is `{shown}`, which is a tmpfs anyway; limits bound its size"),
             )),
-            PlaceKind::Tmpfs if size.is_some_and(|size| size < SMALLEST) => {
-                Some(("size", format!("wants {SMALLEST} or more")))
+            PlaceKind::Tmpfs if size.is_some_and(|size| size < SMALLEST || size > LARGEST) => {
+                Some(("size", format!("wants {SMALLEST} to {LARGEST}")))
             }
             PlaceKind::Workspace
                 if self.path.starts_with(WORKSPACE)

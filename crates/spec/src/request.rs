@@ -86,6 +86,9 @@ pub struct RemoteFile {
     /// Its content in base64.
     #[serde(default)]
     pub base64: Option<String>,
+    /// Whether it can be executed.
+    #[serde(default)]
+    pub executable: bool,
 }
 
 impl RemoteFile {
@@ -164,6 +167,7 @@ impl RemoteRequest {
             text: file.text,
             base64: file.base64,
             source: None,
+            executable: file.executable,
             given: None,
         };
         Partial {

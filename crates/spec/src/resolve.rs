@@ -219,7 +219,14 @@ fn command(merged: &mut Partial, ask: &Ask<'_>) -> Result<Command> {
                 };
                 SetupError::new(Step::Spec, "there is no program to run").hint(hint)
             })?;
-            Ok(Command::Exec { argv })
+            let argv0 = merged.argv0.take();
+            Ok(Command::Exec { argv, argv0 })
+        }
+        Mode::Run if merged.argv0.is_some() => {
+            let message = "is for a program, and an interpreter has its own name";
+            Err(SetupError::new(Step::Spec, message)
+                .on("--argv0")
+                .hint("leave it out, or start the interpreter with `cellblock exec`"))
         }
         Mode::Run => {
             if merged.code.is_none() {
@@ -377,16 +384,22 @@ fn input(file: PartialFile) -> Result<InputFile> {
     Ok(InputFile {
         source,
         target: file.path,
+        executable: file.executable,
     })
 }
 
 /// A file outside of `/workspace`, which the loader has read.
 fn read_only(file: PartialFile) -> Result<ReadOnlyFile> {
-    let InputFile { source, target } = input(file)?;
+    let InputFile {
+        source,
+        target,
+        executable,
+    } = input(file)?;
     match source {
         FileSource::Inline(content) => Ok(ReadOnlyFile {
             path: target,
             content,
+            executable,
         }),
         FileSource::Host(path) => {
             Err(SetupError::new(Step::Spec, "was not read").on(path.display()))

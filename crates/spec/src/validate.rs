@@ -139,8 +139,15 @@ impl Found {
             );
         }
         // The one above is that of ids which are not mapped.
-        if partial.uid.is_some_and(|uid| uid > 65533) {
-            self.push("uid", "wants a uid from 0 to 65533");
+        // What has no owner in the cell is shown as this user's.
+        if partial
+            .uid
+            .is_some_and(|uid| [65534, u32::MAX].contains(&uid))
+        {
+            self.push(
+                "uid",
+                "wants a uid from 0 to 4294967294, but 65534, which is nobody's",
+            );
         }
         if partial.outer_uid == Some(0) || partial.outer_uid == Some(u32::MAX) {
             self.push(

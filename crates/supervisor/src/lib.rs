@@ -91,7 +91,10 @@ impl Base {
         spec.lasting = lasts;
         spec.user_limits = self.share.unwrap_or(spec.user_limits);
         if has_processes_only {
-            spec.command = spec::Command::Exec { argv: Vec::new() };
+            spec.command = spec::Command::Exec {
+                argv: Vec::new(),
+                argv0: None,
+            };
         }
         Ok((spec, has_code))
     }

@@ -464,14 +464,14 @@ impl<'s> Supervisor<'s> {
 /// Writes the files of a request.
 fn write_all(context: &mut Context<'_>, files: Files) -> Result<()> {
     for file in files.0 {
-        let path = file.path.clone();
+        let (path, executable) = (file.path.clone(), file.executable);
         let content = file.content().map_err(|why| {
             SetupError::new(Step::Spec, why).on(format!("files: {}", path.display()))
         })?;
         context.edit(WorkspaceEdit::Write {
             path,
             content,
-            executable: false,
+            executable,
             append: false,
         })?;
     }

@@ -22,6 +22,7 @@ mod lack;
 pub mod last_words;
 mod modules;
 mod programs;
+mod sanitizers;
 
 use std::time::Duration;
 
@@ -434,7 +435,9 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
         );
         return ended(Category::File, context);
     }
-    if let Some(advice) = programs::of_root(&evidence.stderr, &evidence.place) {
+    let advice = sanitizers::of_leak_check(&evidence.stderr)
+        .or_else(|| programs::of_root(&evidence.stderr, &evidence.place));
+    if let Some(advice) = advice {
         let context = format!("the program exited with status {status}: {}", advice.author);
         return Failure {
             operator_hint: advice.operator,

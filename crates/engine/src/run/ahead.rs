@@ -41,7 +41,7 @@ impl Frame {
             .map(|policy| policy.without(fallback.unheld()))
             .transpose()?;
         let program = filter.as_ref().map(|policy| Filter {
-            program: instructions(policy.compiled()),
+            program: instructions(policy.compiled(), plan.ids.inner_uid),
             notify: true,
         });
         Ok(Self {

@@ -222,7 +222,7 @@ fn outline(
 ) -> Record {
     let (language, argv) = match spec.map(|spec| &spec.command) {
         Some(Command::Run { language, .. }) => (Some(language.clone()), None),
-        Some(Command::Exec { argv }) => (None, Some(argv.clone())),
+        Some(Command::Exec { argv, .. }) => (None, Some(argv.clone())),
         None => (None, None),
     };
     let split =

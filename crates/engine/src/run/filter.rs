@@ -95,15 +95,15 @@ fn compile(policy: &seccomp::Policy, unheld: Unheld) -> Result<Compiled> {
     seccomp::compile(policy, Arch::NATIVE, true, unheld)
 }
 
-/// A compiled policy's program as the kernel takes it.
-pub fn instructions(compiled: &Compiled) -> Vec<Instruction> {
+/// A compiled policy's program as the kernel takes it, for a cell whose uid is `uid`.
+pub fn instructions(compiled: &Compiled, uid: u32) -> Vec<Instruction> {
     let insn = |i: &seccomp::Insn| Instruction {
         code: i.code,
         jt: i.jt,
         jf: i.jf,
         k: i.k,
     };
-    compiled.program.iter().map(insn).collect()
+    compiled.program_for(uid).iter().map(insn).collect()
 }
 
 /// A denied system call as it stands in the record.

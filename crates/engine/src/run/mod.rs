@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Instant;
 
+use caller_streams::CallerStreams;
 use cgroup::{CellCgroup, CgroupLimits, CgroupSite};
 use jail::launch::terminal::CallerTerminal;
 use plan::probe::Filters;
@@ -17,10 +18,12 @@ use workspace::inputs::Staged;
 
 mod ahead;
 mod assemble;
+mod caller_streams;
 mod compiled;
 mod events;
 mod evidence;
 mod filter;
+mod host_paths;
 mod info;
 mod isolation;
 mod limits;
@@ -154,6 +157,8 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         _ if caller.start == CellStart::Blank || caller.info.is_some() => From::Blank(caller.info),
         _ => From::Nothing,
     };
+    // The program may begin with the cell.
+    let streams = CallerStreams::of(&resolved.plan);
     let mut live = Live::start(Cow::Borrowed(spec), resolved, staged, cancel, from)?;
     if let Some(Err(error)) = &template {
         live.warn(without_template(error));
@@ -166,8 +171,14 @@ fn run(caller: Caller<'_>, spec: &Spec, resolved: Resolved, began_ns: u64) -> Re
         began_ns,
         ..Work::default()
     };
-    let executed = live.execute(work, caller.events, None)?;
-    Ok(executed.record)
+    let plan = Rc::clone(&live.facts.plan);
+    let executed = live.execute(work, caller.events, None);
+    streams.restore();
+    let mut record = executed?.record;
+    if let Some(hint) = host_paths::hint(&record, &plan) {
+        record.operator_hint = Some(hint);
+    }
+    Ok(record)
 }
 
 fn without_template(error: &SetupError) -> String {

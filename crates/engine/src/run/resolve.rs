@@ -143,9 +143,13 @@ fn program(
                 },
             })
         }
-        (Command::Exec { argv }, _) if !argv.is_empty() => Ok(ProgramRequest {
+        (Command::Exec { argv, argv0 }, _) if !argv.is_empty() => Ok(ProgramRequest {
             program: argv[0].clone(),
-            argv: argv.clone(),
+            argv: [argv0.as_ref().unwrap_or(&argv[0])]
+                .into_iter()
+                .chain(&argv[1..])
+                .cloned()
+                .collect(),
             channel: false,
             reserve: RESERVE,
             files: Vec::new(),

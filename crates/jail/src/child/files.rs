@@ -5,13 +5,14 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::sendfile::sendfile;
+use nix::sys::stat::fstat;
 
 use super::fail::{At, Call, Fail};
 use super::mounts::{Root, create_beneath, open_in, write_all};
 use super::report::Reporter;
 use plan::Plan;
 use record::error::Step;
-use spec::{FileSource, WORKSPACE};
+use spec::{FileSource, InputFile, WORKSPACE};
 
 /// Copies every input. The bytes count against the cell's memory, and a full tmpfs
 /// fails the set-up.
@@ -28,8 +29,10 @@ pub(super) fn copy_in(
     let top = open_in(root, Path::new(WORKSPACE)).at(site, Call::Openat2)?;
     for (index, file) in plan.files.iter().enumerate() {
         let site = site.on(index);
-        let to = create_beneath(&top, site, &file.target)?;
-        match (&file.source, inputs.get(index).and_then(Option::as_ref)) {
+        let from = inputs.get(index).and_then(Option::as_ref);
+        let executable = is_executable(file, from).at(site, Call::Openat2)?;
+        let to = create_beneath(&top, site, &file.target, executable)?;
+        match (&file.source, from) {
             (FileSource::Inline(content), _) => {
                 write_all(&to, content.as_bytes()).at(site, Call::Write)?;
             }
@@ -40,6 +43,14 @@ pub(super) fn copy_in(
         }
     }
     Ok(())
+}
+
+/// Whether an input is to be executable, as its source is.
+pub(super) fn is_executable(file: &InputFile, from: Option<&OwnedFd>) -> Result<bool, Errno> {
+    match from {
+        Some(from) if !file.executable => Ok(fstat(from)?.st_mode & 0o111 != 0),
+        _ => Ok(file.executable),
+    }
 }
 
 fn send_all(to: &OwnedFd, from: &OwnedFd) -> Result<(), Errno> {

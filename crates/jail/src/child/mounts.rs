@@ -69,10 +69,10 @@ pub(super) fn build(
             None => root = Some(start(site, mount)?),
             Some(root) => match &mount.kind {
                 MountKind::Certificates => {
-                    make_file(root, site, &mount.target, &certificates.bundle)?;
+                    make_file(root, site, &mount.target, &certificates.bundle, false)?;
                 }
                 MountKind::JavaCertificates => {
-                    make_file(root, site, &mount.target, &certificates.java)?;
+                    make_file(root, site, &mount.target, &certificates.java, false)?;
                 }
                 _ => place(root, site, mount, source)?,
             },
@@ -167,15 +167,20 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
             let directory = Beneath::new(&root.mount).directory(relative(&mount.target));
             directory.map(drop).at(site, Call::Openat2)
         }
-        (MountKind::File { content }, _) => {
-            make_file(root, site, &mount.target, content.as_bytes())
-        }
+        (
+            MountKind::File {
+                content,
+                executable,
+            },
+            _,
+        ) => make_file(root, site, &mount.target, content.as_bytes(), *executable),
         (MountKind::Symlink { to }, _) => make_symlink(root, site, &mount.target, to),
         (MountKind::Machine(machine), _) => super::machine::place(root, site, machine),
-        (MountKind::Cover { from }, _) => {
+        (MountKind::Cover { from, executable }, _) => {
+            let noexec = if *executable { 0 } else { attr::NOEXEC };
             let file = open_in(root, from).at(site, Call::Openat2)?;
             let file = mount::clone_tree(file.as_raw_fd(), c"").at(site, Call::OpenTree)?;
-            mount::set_attributes(file.as_fd(), BASE | attr::RDONLY | attr::NOEXEC, false)
+            mount::set_attributes(file.as_fd(), BASE | attr::RDONLY | noexec, false)
                 .at(site, Call::MountSetattr)?;
             attach(root, site, mount, &file, false)
         }

@@ -9,7 +9,8 @@
 //! header: candidates, arguments, environment      lists: a count, then texts
 //!         the working directory                   a text: its length, then its bytes
 //!         what it may map beyond the memory       a count of 0 or 1, then bytes
-//!         input files                             a count, then path and size of each
+//!         input files                             a count, then path, size and 1 of each that can be
+//!                                                 executed, or 0
 //! the content of the input files, one after the other
 //! ```
 //!
@@ -61,7 +62,8 @@ pub fn pack_program(program: &Program) -> Result<File> {
 fn pack_with(program: &Program, files: &[InputFile], inputs: &[Option<OwnedFd>]) -> Result<File> {
     let failed = |call: &'static str| move |e: io::Error| SetupError::io(Step::Inputs, call, &e);
     let sizes = input_sizes(files, inputs)?;
-    let header = header(program, files, &sizes);
+    let executable = executables(files, inputs)?;
+    let header = header(program, files, &sizes, &executable);
     let mut file = memory_file(c"cellblock-parcel")?;
     let mut start = (header.len() as u64).to_ne_bytes().to_vec();
     start.extend(header);
@@ -101,7 +103,16 @@ fn input_sizes(files: &[InputFile], inputs: &[Option<OwnedFd>]) -> Result<Vec<u6
     files.iter().enumerate().map(size).collect()
 }
 
-fn header(program: &Program, files: &[InputFile], sizes: &[u64]) -> Vec<u8> {
+fn executables(files: &[InputFile], inputs: &[Option<OwnedFd>]) -> Result<Vec<bool>> {
+    let of = |(index, input): (usize, &InputFile)| {
+        let fd = inputs.get(index).and_then(Option::as_ref);
+        super::files::is_executable(input, fd)
+            .map_err(|e| SetupError::os(Step::Inputs, "fstat", e).on(input.target.display()))
+    };
+    files.iter().enumerate().map(of).collect()
+}
+
+fn header(program: &Program, files: &[InputFile], sizes: &[u64], executable: &[bool]) -> Vec<u8> {
     let mut header = Vec::new();
     let number = |header: &mut Vec<u8>, value: u64| header.extend(value.to_ne_bytes());
     let text = |header: &mut Vec<u8>, bytes: &[u8]| {
@@ -121,17 +132,26 @@ fn header(program: &Program, files: &[InputFile], sizes: &[u64]) -> Vec<u8> {
         .iter()
         .for_each(|bytes| number(&mut header, bytes.0));
     number(&mut header, files.len() as u64);
-    for (input, size) in files.iter().zip(sizes) {
+    for ((input, size), executable) in files.iter().zip(sizes).zip(executable) {
         text(&mut header, input.target.as_os_str().as_bytes());
         number(&mut header, *size);
+        number(&mut header, u64::from(*executable));
     }
     header
+}
+
+/// An input file in a parcel.
+#[derive(Debug, PartialEq)]
+struct Packed {
+    path: PathBuf,
+    size: u64,
+    executable: bool,
 }
 
 /// What came in a parcel.
 pub(super) struct Parcel {
     program: Begin,
-    files: Vec<(PathBuf, u64)>,
+    files: Vec<Packed>,
     /// Its content begins where the first file's does.
     content: File,
 }
@@ -155,7 +175,7 @@ impl Parcel {
             .read_exact_at(&mut header, NUMBER as u64)
             .map_err(errno)?;
         let (program, files) = read_header(&header).ok_or(Errno::EBADMSG)?;
-        let files_end = (files.iter()).try_fold(start, |end, (_, size)| end.checked_add(*size));
+        let files_end = (files.iter()).try_fold(start, |end, file| end.checked_add(file.size));
         if files_end != Some(size) {
             return Err(Errno::EBADMSG);
         }
@@ -175,16 +195,16 @@ impl Parcel {
         }
         let site = report.enter(Step::CopyIn);
         let top = super::landlock::place(Path::new(WORKSPACE)).at(site, Call::Openat2)?;
-        for (index, (path, size)) in self.files.iter().enumerate() {
+        for (index, file) in self.files.iter().enumerate() {
             let site = site.on(index);
-            let to = create_beneath(&top, site, path)?;
-            super::files::send(&to, &self.content, *size).at(site, Call::Sendfile)?;
+            let to = create_beneath(&top, site, &file.path, file.executable)?;
+            super::files::send(&to, &self.content, file.size).at(site, Call::Sendfile)?;
         }
         Ok(self.program)
     }
 }
 
-fn read_header(header: &[u8]) -> Option<(Begin, Vec<(PathBuf, u64)>)> {
+fn read_header(header: &[u8]) -> Option<(Begin, Vec<Packed>)> {
     let mut rest = Rest(header);
     let image = Image {
         paths: rest.list()?,
@@ -199,7 +219,15 @@ fn read_header(header: &[u8]) -> Option<(Begin, Vec<(PathBuf, u64)>)> {
     };
     let mut files = Vec::new();
     for _ in 0..rest.number()? {
-        files.push((rest.path()?, rest.number()?));
+        files.push(Packed {
+            path: rest.path()?,
+            size: rest.number()?,
+            executable: match rest.number()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
+        });
     }
     let begin = Begin {
         image,
@@ -274,7 +302,9 @@ mod tests {
             number(2).to_vec(),
             text(b"a/b"),
             number(3).to_vec(),
+            number(1).to_vec(),
             text(b"c"),
+            number(0).to_vec(),
             number(0).to_vec(),
         ]
         .concat()
@@ -289,7 +319,12 @@ mod tests {
         );
         assert_eq!(parcel.program.cwd, Path::new("/workspace"));
         assert_eq!(parcel.program.reserve, Some(Bytes(5)));
-        assert_eq!(parcel.files, [("a/b".into(), 3), ("c".into(), 0)]);
+        let file = |path: &str, size, executable| Packed {
+            path: path.into(),
+            size,
+            executable,
+        };
+        assert_eq!(parcel.files, [file("a/b", 3, true), file("c", 0, false)]);
         let mut content = String::new();
         (&parcel.content).read_to_string(&mut content).unwrap();
         assert_eq!(content, "abc");

@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{List, Mount, MountKind, Seal, Source};
+use super::{List, Mount, MountKind, Seal, Source, VAR_TMP};
 use languages::DIRECTORY;
-use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use spec::{Bind, Overlay, Place, Placed, ReadOnlyFile, Spec, WORKSPACE};
 
@@ -41,6 +40,12 @@ impl List {
         all.sort_by_key(|callers| callers.target().components().count());
         for (index, callers) in all.into_iter().enumerate() {
             let target = callers.target().to_owned();
+            if target.starts_with(VAR_TMP) {
+                self.0.retain(|mount| {
+                    mount.target != Path::new(VAR_TMP)
+                        || !matches!(mount.kind, MountKind::Symlink { .. })
+                });
+            }
             let create = self.is_own(&target);
             let kind = match callers {
                 Callers::Bind(bind) => MountKind::Bind {
@@ -79,7 +84,7 @@ impl List {
                     Placed::Workspace => MountKind::Workspace,
                 },
                 Callers::File(file) => {
-                    self.file(target, &file.content, index);
+                    self.file(target, file, index);
                     continue;
                 }
             };
@@ -105,9 +110,11 @@ impl List {
     }
 
     /// A file of the caller's. In a rootfs or a bind, one that is there is covered.
-    fn file(&mut self, target: PathBuf, content: &RawText, index: usize) {
+    fn file(&mut self, target: PathBuf, file: &ReadOnlyFile, index: usize) {
+        let executable = file.executable;
         let kind = MountKind::File {
-            content: content.clone(),
+            content: file.content.clone(),
+            executable,
         };
         if self.can_make(&target) {
             self.own(target, kind);
@@ -117,7 +124,7 @@ impl List {
         self.own(from.clone(), kind);
         self.0.push(Mount {
             target,
-            kind: MountKind::Cover { from },
+            kind: MountKind::Cover { from, executable },
             create: false,
         });
     }

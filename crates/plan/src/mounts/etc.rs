@@ -41,6 +41,7 @@ impl List {
                 Path::new("/etc").join(name),
                 MountKind::File {
                     content: content.into(),
+                    executable: false,
                 },
             );
         }
@@ -58,6 +59,7 @@ impl List {
             let target = Path::new("/etc").join(name);
             let kind = MountKind::File {
                 content: content.into(),
+                executable: false,
             };
             if !is_covered {
                 self.own(target, kind);
@@ -67,7 +69,10 @@ impl List {
             self.own(from.clone(), kind);
             self.0.push(Mount {
                 target,
-                kind: MountKind::Cover { from },
+                kind: MountKind::Cover {
+                    from,
+                    executable: false,
+                },
                 create: false,
             });
         }
@@ -92,7 +97,10 @@ impl List {
     fn cover(&mut self, target: &Path, from: &str) {
         self.0.push(Mount {
             target: target.to_owned(),
-            kind: MountKind::Cover { from: from.into() },
+            kind: MountKind::Cover {
+                from: from.into(),
+                executable: false,
+            },
             create: false,
         });
     }

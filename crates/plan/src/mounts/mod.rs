@@ -80,6 +80,9 @@ pub enum MountKind {
     Cover {
         /// Its path inside.
         from: PathBuf,
+        /// Whether it can be executed.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        executable: bool,
     },
     /// `/proc` of the cell's pid namespace: processes only, strangers hidden.
     Proc,
@@ -102,6 +105,9 @@ pub enum MountKind {
     File {
         /// Its content.
         content: RawText,
+        /// Whether it can be executed.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        executable: bool,
     },
     /// The workspace once more, which is mounted before.
     Workspace,
@@ -161,6 +167,9 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 /// host has 3072 for all cells together (`kernel.pty.max` less `pty.reserve`).
 const PTYS: u32 = 16;
 
+/// A link to `/tmp`, unless the caller puts something there.
+const VAR_TMP: &str = "/var/tmp";
+
 /// What `/proc` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcView {
@@ -203,6 +212,7 @@ pub(crate) fn plan(
         list.etc(spec, names);
     }
     list.system(host, proc, scratch);
+    list.var_tmp(tree);
     list.names(tree, names);
     if Trust::of(&spec.network).is_some() {
         list.certificates(tree);
@@ -219,6 +229,7 @@ pub(crate) fn plan(
             path,
             MountKind::File {
                 content: content.clone(),
+                executable: false,
             },
         );
     }
@@ -311,6 +322,18 @@ impl List {
                     self.bind(target, source, false, is_directory);
                 }
             }
+        }
+    }
+
+    /// `/var/tmp` is `/tmp` (hier(7)), where the tree has no `/var` of its own.
+    fn var_tmp(&mut self, tree: &Tree) {
+        if !tree
+            .entries
+            .iter()
+            .any(|entry| entry.path == Path::new("var"))
+        {
+            let to = Scratch::Tmp.path().into();
+            self.own(VAR_TMP, MountKind::Symlink { to });
         }
     }
 

@@ -2,7 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Entry, Tree, entry_at, link_at};
+use super::packages::{self, Names};
+use super::{Entry, EntryKind, Tree, entry_at, link_at};
+use sys::listing::Kind;
+
+/// The uid that must own what packages have in `/etc` and `/var/lib`.
+const ROOT: u32 = 0;
 
 /// Directories beside `/usr` that are links into it on a merged system, and
 /// directories of their own on others (hier(7)).
@@ -12,15 +17,13 @@ const BESIDE_USR: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"]
 const LOCALTIME: &str = "etc/localtime";
 
 /// Files of `/etc` that programs in `/usr` need: for the loader, the time zone,
-/// public certificates, fonts, interpreters. Cells see nothing else of `/etc`, in
-/// particular no passwords, keys or host configuration.
-const ETC: [&str; 15] = [
+/// public certificates, fonts, interpreters. Of the rest of `/etc`, cells see what
+/// [`packages`] has, in particular no passwords, keys or host configuration.
+const ETC: [&str; 13] = [
     "etc/alternatives",
     "etc/ca-certificates",
     "etc/crypto-policies",
     "etc/fonts",
-    "etc/java-17-openjdk",
-    "etc/java-21-openjdk",
     "etc/ld.so.cache",
     LOCALTIME,
     "etc/pki/ca-trust",
@@ -34,12 +37,27 @@ const ETC: [&str; 15] = [
 
 pub(super) fn tree() -> Tree {
     let base = PathBuf::from("/");
-    let find = |path: &&str| match *path == LOCALTIME || BESIDE_USR.contains(path) {
-        true => link_at(&base, Path::new(path)),
-        false => entry_at(&base, Path::new(path)),
+    let names = Names::read(&base);
+    let in_etc = |path: &&str| {
+        let mut components = path.split('/').skip(1);
+        let kind = names.kind(components.next()?)?;
+        let entry = |kind| {
+            let path = PathBuf::from(path);
+            Some(Entry { path, kind })
+        };
+        match (components.next(), kind) {
+            (None, Kind::Directory) => entry(EntryKind::Directory),
+            (None, Kind::Symlink) => link_at(&base, Path::new(path)),
+            _ => entry_at(&base, Path::new(path)),
+        }
     };
-    let all = std::iter::once(&"usr").chain(&BESIDE_USR).chain(&ETC);
-    let entries: Vec<Entry> = all.filter_map(find).collect();
+    let mut entries: Vec<Entry> = entry_at(&base, Path::new("usr")).into_iter().collect();
+    let beside = BESIDE_USR
+        .iter()
+        .map(|name| link_at(&base, Path::new(name)));
+    entries.extend(beside.flatten());
+    entries.extend(ETC.iter().filter_map(in_etc));
+    entries.extend(packages::find(&base, &names, ROOT));
     Tree {
         label: "host".to_owned(),
         base,

@@ -24,6 +24,7 @@ use sys::beneath::Beneath;
 mod defaults;
 mod host;
 mod manifest;
+mod packages;
 mod store;
 
 pub use manifest::{Base, FORMAT, Interpreter, MANIFEST, Manifest, Package, Recipe};

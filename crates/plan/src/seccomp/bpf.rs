@@ -20,6 +20,11 @@ impl Insn {
     const fn new(code: u16, jt: u8, jf: u8, k: u32) -> Self {
         Self { code, jt, jf, k }
     }
+
+    /// Whether its operand is a mask and not something compared with, or returned.
+    pub(super) const fn is_calculation(&self) -> bool {
+        self.code & CLASS == ALU
+    }
 }
 
 impl From<seccompiler::sock_filter> for Insn {
@@ -33,6 +38,7 @@ pub(super) const MAX_INSNS: usize = 4096;
 
 const LOAD_WORD: u16 = 0x20;
 const CLASS: u16 = 0x07;
+const ALU: u16 = 0x04;
 const JUMP: u16 = 0x05;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;

@@ -16,7 +16,9 @@ use sha2::{Digest, Sha256};
 
 use super::bpf::{Assembler, Insn, MAX_INSNS, Target};
 use super::numbers::{Arch, TABLE_END};
-use super::policy::{Alternative, Condition, Errno, Policy, PolicyError, Unheld, Verdict, Width};
+use super::policy::{
+    Alternative, Condition, Errno, Policy, PolicyError, Unheld, Verdict, Width, owner_of,
+};
 
 const KILL_PROCESS: u32 = 0x8000_0000;
 const USER_NOTIF: u32 = 0x7fc0_0000;
@@ -26,6 +28,15 @@ const ALLOW: u32 = 0x7fff_0000;
 /// What unnamed calls get: the kernel's own answer to a call that it lacks, so
 /// that libraries fall back.
 const ABSENT: Target = Target::Return(ERRNO | Errno::ENOSYS as u32);
+
+/// Stand for the cell's id, and for what a call with another one returns, until it is known where
+/// they are in the program.
+const OWN_ID: u32 = 0x7ec0_1d5e;
+const FOREIGN: u32 = ERRNO | 4095;
+/// The id of most cells.
+const USUAL_ID: u32 = 1000;
+/// Leaves an id as it is (chown(2)).
+const UNCHANGED: u32 = u32::MAX;
 
 /// Offsets into `struct seccomp_data`.
 const NUMBER: u32 = 0;
@@ -59,8 +70,12 @@ pub struct Compiled {
     pub notify: bool,
     /// The limits that the program stands in for.
     pub unheld: Unheld,
-    /// For `struct sock_fprog`.
+    /// For `struct sock_fprog`, in a cell whose uid and gid are 1000.
     pub program: Cow<'static, [Insn]>,
+    /// Where the program compares with that id.
+    pub own_ids: Cow<'static, [usize]>,
+    /// Where it answers a call that would set another owner.
+    pub foreign: Cow<'static, [usize]>,
     /// Every call that the policy can deny, by rising number.
     pub denials: Cow<'static, [Denial]>,
 }
@@ -91,6 +106,27 @@ impl Compiled {
         self.denials.get(index.ok()?)
     }
 
+    /// The program for a cell whose uid and gid are `id`.
+    pub fn program_for(&self, id: u32) -> Cow<'_, [Insn]> {
+        if id == USUAL_ID {
+            return Cow::Borrowed(&self.program);
+        }
+        let mut program = self.program.to_vec();
+        let mut set = |places: &[usize], value: u32| {
+            for place in places {
+                if let Some(insn) = program.get_mut(*place) {
+                    insn.k = value;
+                }
+            }
+        };
+        set(&self.own_ids, id);
+        if id == 0 {
+            // Success: what builds images as root expects it, and no file changes.
+            set(&self.foreign, ERRNO);
+        }
+        Cow::Owned(program)
+    }
+
     /// `name@sha256:…`, as the record has it.
     pub fn identity(&self) -> String {
         format!("{}@sha256:{}", self.name, self.digest)
@@ -106,15 +142,30 @@ pub(super) fn compile(
     notify: bool,
     unheld: Unheld,
 ) -> Result<Compiled, PolicyError> {
-    let program = program(policy, arch, notify, unheld)?;
+    let mut program = program(policy, arch, notify, unheld)?;
+    let own_ids = replace(&mut program, OWN_ID, USUAL_ID);
+    let foreign = replace(&mut program, FOREIGN, ERRNO | Errno::EPERM as u32);
     Ok(Compiled {
         name: policy.name.clone().into(),
         digest: digest(policy, &program).into(),
         notify,
         unheld,
         program: program.into(),
+        own_ids: own_ids.into(),
+        foreign: foreign.into(),
         denials: denials(policy, arch, unheld).into(),
     })
+}
+
+/// Writes `value` where `placeholder` stands, and says where that was.
+fn replace(program: &mut [Insn], placeholder: u32, value: u32) -> Vec<usize> {
+    let found = |(_, insn): &(usize, &mut Insn)| insn.k == placeholder && !insn.is_calculation();
+    let places = program.iter_mut().enumerate().filter(found);
+    let set = |(place, insn): (usize, &mut Insn)| {
+        insn.k = value;
+        place
+    };
+    places.map(set).collect()
 }
 
 fn denials(policy: &Policy, arch: Arch, unheld: Unheld) -> Vec<Denial> {
@@ -186,7 +237,7 @@ fn ranges(
     }
     for (number, name) in arch.calls() {
         if let Some(rule) = policy.rule_for(name, unheld) {
-            edges.insert(number, target(asm, &rule.verdict, notify)?);
+            edges.insert(number, target(asm, name, &rule.verdict, notify)?);
             edges.entry(number + 1).or_insert(ABSENT);
         }
     }
@@ -206,7 +257,12 @@ fn ranges(
 }
 
 /// What a call with this verdict leads to.
-fn target(asm: &mut Assembler, verdict: &Verdict, notify: bool) -> Result<Target, PolicyError> {
+fn target(
+    asm: &mut Assembler,
+    call: &str,
+    verdict: &Verdict,
+    notify: bool,
+) -> Result<Target, PolicyError> {
     let allowed = Target::Return(ALLOW);
     let denied = |errno: Errno| match notify {
         true => Target::Return(USER_NOTIF),
@@ -218,9 +274,32 @@ fn target(asm: &mut Assembler, verdict: &Verdict, notify: bool) -> Result<Target
         Verdict::Kill => Target::Return(KILL_PROCESS),
         Verdict::Deny { errno } => denied(*errno),
         Verdict::Answer => denied(Errno::ENOSYS),
+        Verdict::OwnIds => {
+            let own = own_ids(owner_of(call).unwrap_or_default());
+            check(asm, &own, allowed, Target::Return(FOREIGN))?
+        }
         Verdict::AllowIf { when, errno } => check(asm, when, allowed, denied(*errno))?,
         Verdict::DenyIf { when, errno } => check(asm, when, denied(*errno), allowed)?,
     })
+}
+
+/// Uid and gid are each the cell's own or left as they are.
+fn own_ids(uid: u8) -> Vec<Alternative> {
+    let is = |arg: u8, id: u32, means: &str| Condition {
+        arg,
+        bits: Width::Bits32,
+        mask: None,
+        value: id.into(),
+        means: means.to_owned(),
+    };
+    let ids = |arg| {
+        [
+            is(arg, OWN_ID, "the cell's own"),
+            is(arg, UNCHANGED, "unchanged"),
+        ]
+    };
+    let both = |uid: Condition| ids(uid.arg + 1).map(|gid| vec![uid.clone(), gid]);
+    ids(uid).into_iter().flat_map(both).collect()
 }
 
 /// Code that goes to `matched` when any alternative matches the arguments.

@@ -20,6 +20,7 @@ use record::error::{Result, SetupError, Step};
 
 mod bpf;
 mod compile;
+mod errno;
 mod numbers;
 mod policy;
 mod texts;

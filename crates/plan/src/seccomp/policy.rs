@@ -6,17 +6,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use super::errno::Errno;
 use super::{numbers, texts};
 
 /// The policies that come with cellblock. Each may extend those before it. Their texts are files
 /// of these names in `policies/seccomp/`.
-pub(super) const BUILTIN: [&str; 3] = ["default", "no-unix-sockets", "strict"];
+pub(super) const BUILTIN: [&str; 4] = ["default", "debug", "no-unix-sockets", "strict"];
 
 /// Calls that happen between the filter's installation and the program's first
 /// instruction: execute it or report why not, and end.
 pub(super) const ESSENTIAL: [&str; 3] = ["execve", "exit_group", "write"];
 /// Calls that the supervisor can answer.
 const ANSWERED: [&str; 1] = ["sysinfo"];
+/// Calls that set an owner, and the argument with its uid; the gid is in the next one.
+const OWNERS: [(&str, u8); 4] = [("chown", 1), ("fchown", 1), ("fchownat", 2), ("lchown", 1)];
 
 /// Which system calls a program may make. Whatever it does not name is absent.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,6 +128,9 @@ pub enum Verdict {
     /// The supervisor answers the call with the cell's own values. Where it cannot, the
     /// call is denied with ENOSYS.
     Answer,
+    /// The call happens when the owner that it sets is the cell's own. Otherwise it does nothing:
+    /// EPERM, an ordinary user's answer, or success where the cell's uid is 0.
+    OwnIds,
     /// The process is killed (SIGSYS).
     Kill,
 }
@@ -137,7 +143,7 @@ impl Verdict {
                 Some(*errno)
             }
             Self::Answer => Some(Errno::ENOSYS),
-            Self::Allow | Self::Absent | Self::Kill => None,
+            Self::Allow | Self::Absent | Self::OwnIds | Self::Kill => None,
         }
     }
 }
@@ -176,23 +182,6 @@ pub enum Width {
     Bits32,
     /// All of it.
     Bits64,
-}
-
-/// Error numbers that a denied call can return; the same on all architectures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "errno(3) documents them")]
-#[repr(u16)]
-pub enum Errno {
-    #[default]
-    EPERM = 1,
-    ENOMEM = 12,
-    EACCES = 13,
-    EINVAL = 22,
-    ENOSYS = 38,
-    ENOPROTOOPT = 92,
-    EPROTONOSUPPORT = 93,
-    EOPNOTSUPP = 95,
-    EAFNOSUPPORT = 97,
 }
 
 /// Why a policy is not sound.
@@ -255,6 +244,7 @@ enum Action {
     DenyIf,
     Absent,
     Answer,
+    OwnIds,
     Kill,
 }
 
@@ -348,6 +338,14 @@ fn own_rules(groups: Vec<(usize, Group)>) -> Result<OwnRules, PolicyError> {
                 let hint = format!("\"answer\" goes with: {}", ANSWERED.join(", "));
                 return Err(PolicyError::new(place, message).hint(hint));
             }
+            if verdict == Verdict::OwnIds && owner_of(known).is_none() {
+                let message = format!("{known} sets no owner");
+                let hint = format!(
+                    "\"own_ids\" goes with: {}",
+                    OWNERS.map(|(name, _)| name).join(", ")
+                );
+                return Err(PolicyError::new(place, message).hint(hint));
+            }
             let rule = Rule {
                 verdict: verdict.clone(),
                 reason: group.reason.clone(),
@@ -361,6 +359,12 @@ fn own_rules(groups: Vec<(usize, Group)>) -> Result<OwnRules, PolicyError> {
         }
     }
     Ok(rules)
+}
+
+/// The argument of a call that has the uid of a new owner.
+pub(super) fn owner_of(call: &str) -> Option<u8> {
+    let found = OWNERS.iter().find(|(name, _)| *name == call);
+    found.map(|(_, argument)| *argument)
 }
 
 fn unknown(place: &str, call: &str) -> PolicyError {
@@ -403,6 +407,7 @@ fn verdict(
         Action::DenyIf => Verdict::DenyIf { when, errno },
         Action::Absent => Verdict::Absent,
         Action::Answer => Verdict::Answer,
+        Action::OwnIds => Verdict::OwnIds,
         Action::Kill => Verdict::Kill,
     })
 }

@@ -208,7 +208,10 @@ fn values_that_are_not_allowed() {
             "cgroup = \"atuo\"",
             "cgroup: is \"atuo\", but wants auto, none, or a path with a `/`",
         ),
-        ("uid = 65534", "uid: wants a uid from 0 to 65533"),
+        (
+            "uid = 65534",
+            "uid: wants a uid from 0 to 4294967294, but 65534, which is nobody's",
+        ),
         (
             "places = [{ path = \"/workspace/x\", kind = \"workspace\" }]",
             "places[0].path: is `/workspace/x`, but wants another place than /workspace itself",
@@ -335,7 +338,7 @@ fn values_that_are_not_allowed() {
         ),
         (
             "places = [{ path = \"/x\", kind = \"tmpfs\", size = \"0\" }]",
-            "places[0].size: wants 64K or more",
+            "places[0].size: wants 64K to 1048576T",
         ),
         (
             "places = [{ path = \"/x\", kind = \"directory\", size = \"1M\" }]",

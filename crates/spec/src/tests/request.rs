@@ -46,7 +46,10 @@ fn a_request_says_what_runs_and_with_what() {
     assert_eq!((code, args), ("1".into(), vec!["x".into()]));
     assert_eq!(spec.stdin, Stdin::Inline("in".into()));
     assert_eq!(spec.env["A"], "b".into());
-    assert_eq!(spec.env["PATH"], "/usr/local/bin:/usr/bin:/bin".into());
+    assert_eq!(
+        spec.env["PATH"],
+        "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into()
+    );
     let contents = spec.files.iter().map(|file| match &file.source {
         FileSource::Inline(text) => text.clone(),
         FileSource::Host(path) => panic!("{}", path.display()),
@@ -57,7 +60,7 @@ fn a_request_says_what_runs_and_with_what() {
     assert_eq!(spec.limits.on_output, OnOutput::Kill);
 
     let spec = requested(Mode::Exec, Partial::default(), r#"{"argv": ["ls", "-l"]}"#).unwrap();
-    assert!(matches!(spec.command, Command::Exec { argv } if argv.len() == 2));
+    assert!(matches!(spec.command, Command::Exec { argv, .. } if argv.len() == 2));
     assert_eq!(
         spec.stdin,
         Stdin::Inline("".into()),
@@ -117,7 +120,7 @@ fn whatever_is_not_listed_is_refused() {
     let file = json!({"code": "1", "files": [{"path": "x", "source": "/etc/shadow"}]});
     assert_eq!(
         requested(Mode::Run, Partial::default(), &file.to_string()).unwrap_err(),
-        "request:files[0].source: there is no such field\nhint: fields here: path, text, base64"
+        "request:files[0].source: there is no such field\nhint: fields here: path, text, base64, executable"
     );
 }
 

@@ -147,7 +147,7 @@ impl<'a> EventEmitter<'a> {
     fn started_event(&self) -> What<'_> {
         let (language, argv) = match &self.spec.command {
             Command::Run { language, .. } => (Some(language.as_str()), None),
-            Command::Exec { argv } => (None, Some(argv.as_slice())),
+            Command::Exec { argv, .. } => (None, Some(argv.as_slice())),
         };
         What::Started(Started {
             schema: SCHEMA,

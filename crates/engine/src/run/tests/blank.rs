@@ -68,6 +68,7 @@ fn a_program_gets_everything_that_is_its_own() {
         wanted.program.env.insert("GREETING".into(), "hello".into());
         wanted.program.cwd = "/tmp".into();
         wanted.files.push(InputFile {
+            executable: false,
             source: FileSource::Inline("file".into()),
             target: "a/b".into(),
         });

@@ -66,7 +66,7 @@ impl Bench {
             .map(|policy| policy.without(fallback.unheld()));
         let policy = policy.transpose()?;
         let filter = policy.as_ref().map(|policy| Filter {
-            program: instructions(policy.compiled()),
+            program: instructions(policy.compiled(), resolved.plan.ids.inner_uid),
             notify: true,
         });
         Ok(Self {

@@ -149,9 +149,11 @@ pub(super) fn make_file(
     site: Site,
     target: &Path,
     content: &[u8],
+    executable: bool,
 ) -> Result<(), Fail> {
+    let mode = if executable { 0o555 } else { 0o444 };
     let file = in_parent(root, site, target, |parent, name| {
-        let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(0o444));
+        let file = Beneath::new(parent).create(name, Mode::from_bits_truncate(mode));
         file.at(site, Call::Openat2)
     })?;
     let file = file.into();
@@ -187,13 +189,15 @@ pub(in super::super) fn create_beneath(
     top: &OwnedFd,
     site: Site,
     path: &Path,
+    executable: bool,
 ) -> Result<OwnedFd, Fail> {
+    let mode = if executable { 0o755 } else { 0o644 };
     let fail = |errno| site.failed(Call::Openat2, errno);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(fail(Errno::EINVAL));
     };
     let parent = Beneath::new(top).make_directories(parent, Mode::from_bits_truncate(0o755));
-    let file = Beneath::new(&parent.map_err(fail)?).create(name, Mode::from_bits_truncate(0o644));
+    let file = Beneath::new(&parent.map_err(fail)?).create(name, Mode::from_bits_truncate(mode));
     file.map(OwnedFd::from).map_err(fail)
 }
 
