@@ -43,7 +43,7 @@ fn javascript(stage: &Stage) -> Check {
     let later = format!("setTimeout(() => {{ console.log({text}); process.exit() }}, 1)");
     written(stage, &later, LONG + 1)?;
     // A child shares the pipe, and may make it non-blocking.
-    let child = format!("['-e', 'process.stdout.write(\"y\")']");
+    let child = "['-e', 'process.stdout.write(\"y\")']";
     let spawn = "require('child_process').spawnSync";
     let code = format!(
         "{spawn}(process.execPath, {child}, {{stdio: 'inherit'}}); console.log({text}); process.exit()"
