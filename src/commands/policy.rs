@@ -337,7 +337,7 @@ mod tests {
                hint: built in: {}; a file of your own has a `/` in \
              its path or ends in .toml\n\
              p.toml:seccomp: there is no such seccomp policy\n  \
-               hint: one of: default, no-unix-sockets, strict\n",
+               hint: one of: default, debug, no-unix-sockets, strict\n",
                 names.join(", ")
             )
         );

@@ -73,6 +73,9 @@ pub(super) fn way_out(causes: &[&Denied], evidence: &Evidence<'_>) -> Option<Str
         "sched_setaffinity" => format!(
             "`{name}` is denied because no cgroup holds the CPUs: start cellblock in a delegated one, or give up the limit with `--cpus none`"
         ),
+        "ptrace" | "process_vm_readv" => {
+            format!("`--seccomp debug` allows `{name}`, for debuggers and leak checks")
+        }
         _ => format!("`--seccomp FILE` names a policy that allows `{name}` (policies/README.md)"),
     })
 }
