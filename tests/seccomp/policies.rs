@@ -458,6 +458,11 @@ fn unsound_policies_are_refused_with_the_way_out() {
         None,
     );
     assert_refused(
+        condition("value", json!("0x7ec01d5e")),
+        "0x7ec01d5e is reserved",
+        None,
+    );
+    assert_refused(
         condition("mask", json!("0x1ffffffff")),
         "the mask 0x1ffffffff has bits that do not count",
         Some("write \"bits\": 64"),

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use super::bpf::{Assembler, Insn, MAX_INSNS, Target};
 use super::numbers::{Arch, TABLE_END};
 use super::policy::{
-    Alternative, Condition, Errno, Policy, PolicyError, Unheld, Verdict, Width, owner_of,
+    Alternative, Condition, Errno, OWN_ID, Policy, PolicyError, Unheld, Verdict, Width, owner_of,
 };
 
 const KILL_PROCESS: u32 = 0x8000_0000;
@@ -29,9 +29,8 @@ const ALLOW: u32 = 0x7fff_0000;
 /// that libraries fall back.
 const ABSENT: Target = Target::Return(ERRNO | Errno::ENOSYS as u32);
 
-/// Stand for the cell's id, and for what a call with another one returns, until it is known where
-/// they are in the program.
-const OWN_ID: u32 = 0x7ec0_1d5e;
+/// Stands for what a call with an id that is not the cell's returns, until it is known where that is in
+/// the program.
 const FOREIGN: u32 = ERRNO | 4095;
 /// The id of most cells.
 const USUAL_ID: u32 = 1000;

@@ -18,6 +18,8 @@ pub(super) const BUILTIN: [&str; 4] = ["default", "debug", "no-unix-sockets", "s
 pub(super) const ESSENTIAL: [&str; 3] = ["execve", "exit_group", "write"];
 /// Calls that the supervisor can answer.
 const ANSWERED: [&str; 1] = ["sysinfo"];
+/// Stands for the cell's id in a compiled policy, until it is known where that is compared.
+pub(super) const OWN_ID: u32 = 0x7ec0_1d5e;
 /// Calls that set an owner, and the argument with its uid; the gid is in the next one.
 const OWNERS: [(&str, u8); 4] = [("chown", 1), ("fchown", 1), ("fchownat", 2), ("lchown", 1)];
 
@@ -427,6 +429,11 @@ impl Condition {
         if mask & !all != 0 {
             let message = format!("the mask {mask:#x} has bits that do not count");
             return Err(PolicyError::new(place, message).hint("write \"bits\": 64"));
+        }
+        let words = [self.value as u32, (self.value >> 32) as u32];
+        if words.contains(&OWN_ID) {
+            let message = format!("{OWN_ID:#x} is reserved: it stands for the cell's id");
+            return Err(PolicyError::new(place, message));
         }
         if self.value & !mask != 0 {
             let message = format!(
