@@ -314,11 +314,15 @@ fn with_separator(mut error: clap::Error, words: &[OsString]) -> clap::Error {
         Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => word,
         _ => return error,
     };
-    let is_exec = words.iter().skip(1).take(2).any(|word| word == "exec");
+    let called = |at: usize| words.get(at).map(OsString::as_os_str).unwrap_or_default();
+    let is_exec = called(1) == "exec" || called(1) == "plan" && called(2) == "exec";
     let tip = match unknown.as_bytes() {
         [b'-', b'0'..=b'9', ..] => "no option has a negative value",
         [b'-', ..] => return error,
         _ if is_exec => "the program and its arguments come after `--`: cellblock exec -- ls -l",
+        _ if called(1) == "context" && called(2) == "exec" => {
+            "the program and its arguments come after `--`: cellblock context exec ID -- ls -l"
+        }
         _ => return error,
     };
     error.insert(

@@ -19,6 +19,7 @@ use run::How;
 use spec::{Partial, read_descriptors};
 use sys::inherited::Inherited;
 
+mod beside;
 mod completions;
 mod context;
 mod destination;
@@ -141,7 +142,12 @@ fn refuse(error: &clap::Error, prescan: &Prescan, inherited: &mut Inherited, beg
     let lines: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
     let message = lines.join(" ");
     let message = message.trim_start_matches("error: ");
-    let failure = SetupError::new(Step::Spec, message).hint("see cellblock --help");
+    let tip = error.to_string();
+    let tip = tip
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("tip: "));
+    let hint = tip.unwrap_or("see cellblock --help");
+    let failure = SetupError::new(Step::Spec, message).hint(hint);
     let (outlet, opened) = Outlet::open(mode, &prescan.outputs, &[], inherited, began);
     if let Err(error) = opened {
         complain(&error);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::outlet::{self, Outlet};
-use super::{FAILED, complain, destination, is_quiet, remote};
+use super::{FAILED, beside, complain, destination, is_quiet, remote};
 use crate::cli::{Options, TERMINAL_TAKEN};
 use engine::run;
 use engine::run::{CellStart, Compiled, Info, Passed};
@@ -38,6 +38,10 @@ pub(super) fn execute(
     }
     // First: a parent that ends from here on is seen.
     let parent = options.die_with_parent.then(Parent::hold).transpose();
+    let file = flags
+        .as_ref()
+        .ok()
+        .and_then(|flags| flags.code_file.clone());
     let passed = Passed::default();
     let compiled = Compiled::default();
     let spec = flags.and_then(|flags| {
@@ -55,7 +59,7 @@ pub(super) fn execute(
     let request = opened
         .and(parent)
         .and_then(|parent| Ok((spec?, parent, info?)));
-    let record = match &request {
+    let mut record = match &request {
         Ok((spec, parent, info)) => {
             let caller = run::Caller {
                 events: outlet.events.as_ref(),
@@ -73,6 +77,9 @@ pub(super) fn execute(
         }
         Err(error) => run::refused(error.clone()),
     };
+    if let Some(hint) = file.and_then(|file| beside::hint(&record, &file)) {
+        record.operator_hint = Some(hint);
+    }
     if let Some(error) = &record.setup_error {
         complain(error);
     } else if (request.as_ref()).is_ok_and(|(spec, ..)| spec.stdio != Stdio::Capture) {

@@ -9,6 +9,14 @@ use spec::Bytes;
 /// Files below this size are not worth a word.
 const WORTH_NAMING: u64 = 1 << 20;
 
+/// What interpreters write whose own heap is full: it follows the memory limit, and no limit of the
+/// cell has refused anything.
+const OWN_HEAP: [&str; 3] = [
+    "JavaScript heap out of memory",
+    "java.lang.OutOfMemoryError",
+    "Heap exhausted",
+];
+
 /// Which limit acts on what a process maps, used or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mapped {
@@ -72,6 +80,10 @@ pub(super) fn claimed(evidence: &Evidence<'_>) -> String {
         return format!("it reports a lack of memory{seen}; ask for less at a time");
     };
     let refused = match acting(evidence) {
+        _ if is_own_heap(evidence) => {
+            "its interpreter's own heap is full, which is smaller than that unless the program sets it"
+                .to_owned()
+        }
         Some(Mapped::Data(data)) => format!(
             "it may have asked for too much at once: what a process maps counts, used or not, up to {data} (`data`)"
         ),
@@ -87,7 +99,13 @@ pub(super) fn claimed(evidence: &Evidence<'_>) -> String {
 
 /// What only the operator can do about such a claim.
 pub(super) fn way_out(category: Category, evidence: &Evidence<'_>) -> Option<String> {
-    match acting(evidence).filter(|_| category == Category::Memory)? {
+    let acting = acting(evidence).filter(|_| category == Category::Memory)?;
+    let follows_memory = |data: Bytes| evidence.limits.memory.is_some_and(|memory| data <= memory);
+    match acting {
+        _ if is_own_heap(evidence) => Some("`--memory SIZE` gives more".to_owned()),
+        Mapped::Data(data) if follows_memory(data) => Some(
+            "`--memory SIZE` gives more, and what the code may map follows it".to_owned(),
+        ),
         Mapped::Data(_) => Some(
             "`--data SIZE` sets how much memory a process may map without using it, and `--data none` lifts that limit, as sanitizers need it; a cgroup that holds the memory makes it unnecessary"
                 .to_owned(),
@@ -96,6 +114,11 @@ pub(super) fn way_out(category: Category, evidence: &Evidence<'_>) -> Option<Str
             Some("`--address-space SIZE` sets the address space of a process".to_owned())
         }
     }
+}
+
+fn is_own_heap(evidence: &Evidence<'_>) -> bool {
+    let words = evidence.last_words.map(|(_, phrase)| phrase);
+    words.is_some_and(|phrase| OWN_HEAP.contains(&phrase))
 }
 
 /// The smaller of the two limits that a reservation meets.

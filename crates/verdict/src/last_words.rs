@@ -79,6 +79,8 @@ const LIST: &[(Kind, Category, &str)] = &[
     (Message, Network, "Temporary failure in name resolution"),
     (Message, Network, "Name or service not known"),
     (Message, Network, "Network is unreachable"),
+    (Message, Network, "Couldn't connect to server"),
+    (Message, Network, "Could not connect to server"),
 ];
 
 /// What the ends of stdout and stderr claim to have ended the program. `is_short` is whether the

@@ -14,8 +14,8 @@ pub(super) fn advice(message: &str, place: &Place<'_>) -> Option<Advice> {
     let lacks = format!("{} has no `{module}`", rootfs_words(rootfs));
     let operator = match (modules.provider)(module, rootfs)? {
         Provider::Package(option, package) => {
-            let rootfs = base(rootfs, driver.rootfs);
-            format!("`cellblock rootfs add {rootfs} {option} {package}` adds `{module}`")
+            let added = format!("{option} {package}");
+            adding(rootfs, driver.rootfs, &added, &format!("adds `{module}`"))
         }
         Provider::Rootfs(name) => format!(
             "`cellblock rootfs build {name}` makes a rootfs with `{module}`, for --rootfs {name} \
@@ -56,13 +56,15 @@ fn named_after<'a>(words: &[&str], message: &'a str) -> Option<&'a str> {
     (begins && name.len() <= 100 && name.chars().all(is_plain)).then_some(name)
 }
 
-/// The rootfs from which another can be derived: this one, or the usual one.
-pub(super) fn base<'a>(rootfs: &'a str, usual: &'a str) -> &'a str {
-    match rootfs {
-        "host" => usual,
-        path if path.contains('/') => usual,
-        name => name,
+/// The command that adds a package, with what it does: to this rootfs, or to the usual one, which may
+/// have to be made first.
+pub(super) fn adding(rootfs: &str, usual: &str, package: &str, does: &str) -> String {
+    if rootfs != "host" && !rootfs.contains('/') {
+        return format!("`cellblock rootfs add {rootfs} {package}` {does}");
     }
+    format!(
+        "`cellblock rootfs build {usual} && cellblock rootfs add {usual} {package}` {does}, for --rootfs {usual}"
+    )
 }
 
 /// The name of a rootfs without its digest.
@@ -145,7 +147,7 @@ mod tests {
                 "python",
                 "/srv/tree",
                 "No module named 'wand'",
-                "`cellblock rootfs add python --pip wand` adds `wand`",
+                "`cellblock rootfs build python && cellblock rootfs add python --pip wand` adds `wand`, for --rootfs python",
             ),
             (
                 "python",

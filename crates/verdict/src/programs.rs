@@ -2,7 +2,7 @@
 
 use super::evidence::Place;
 use super::explain::Advice;
-use super::modules::{base, rootfs_words, shown_rootfs};
+use super::modules::{adding, rootfs_words, shown_rootfs};
 use languages::Driver;
 use record::CodeError;
 
@@ -74,17 +74,19 @@ pub(super) fn advice(program: &str, place: &Place<'_>) -> Advice {
         rootfs_words(rootfs)
     );
     let usual = place.driver.map_or("shell", |driver| driver.rootfs);
-    let rootfs = base(rootfs, usual);
+    let operator = match package {
+        Some(package) => {
+            let package = format!("--apt {package}");
+            adding(rootfs, usual, &package, &format!("adds `{program}`"))
+        }
+        None => {
+            let does = format!("adds `{program}`, if Debian has it");
+            adding(rootfs, usual, "--apt PACKAGE", &does)
+        }
+    };
     Advice {
         author: format!("{lacks}; do without it, or say that it is needed"),
-        operator: Some(match package {
-            Some(package) => {
-                format!("`cellblock rootfs add {rootfs} --apt {package}` adds `{program}`")
-            }
-            None => format!(
-                "`cellblock rootfs add {rootfs} --apt PACKAGE` adds `{program}`, if Debian has it"
-            ),
-        }),
+        operator: Some(operator),
     }
 }
 
@@ -254,7 +256,7 @@ mod tests {
         let of = |program, rootfs| advice(program, &place(rootfs));
         let operator = |program, rootfs| of(program, rootfs).operator.unwrap();
         assert!(of("git", "host").author.contains("rootfs `host`"));
-        assert!(operator("git", "host").starts_with("`cellblock rootfs add python --apt git`"));
+        assert!(operator("git", "host").contains("&& cellblock rootfs add python --apt git`"));
         assert!(operator("pdftotext", "mine@sha256:1").contains("add mine --apt poppler-utils"));
         let advice = of("git", "/srv/tree");
         assert!(!(advice.author + &advice.operator.unwrap()).contains("/srv"));
