@@ -570,6 +570,27 @@ fn a_reservation_that_was_refused_is_named_with_its_limit() {
 }
 
 #[test]
+fn the_option_that_helps_is_named() {
+    let hint = |words, data| {
+        let held = Held {
+            data: Some(data),
+            ..Held::default()
+        };
+        let said = saying(Category::Memory, words, exit(134));
+        let verdict = judge(&Evidence { held, ..said });
+        (verdict.context.unwrap(), verdict.operator_hint.unwrap())
+    };
+    // Where `data` follows the memory, more of it alone would be used up at once.
+    let memory = LIMITS.memory.unwrap();
+    let (_, operator) = hint("MemoryError", memory);
+    assert!(operator.starts_with("`--memory SIZE`"), "{operator}");
+    // No limit of the cell has refused what an interpreter's own heap did not have.
+    let (context, operator) = hint("JavaScript heap out of memory", Bytes(memory.0 * 8));
+    assert!(context.contains("own heap is full"), "{context}");
+    assert_eq!(operator, "`--memory SIZE` gives more");
+}
+
+#[test]
 fn a_network_that_a_program_lacks_is_named() {
     let verdict = judge(&saying(
         Category::Network,
