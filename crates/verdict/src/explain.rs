@@ -155,6 +155,7 @@ pub(super) fn claim(category: Category, evidence: &Evidence<'_>) -> String {
         Category::Processes => processes_claim(evidence),
         Category::Disk => disk_claim(evidence),
         Category::File => too_many_files(evidence),
+        Category::Syntax => "correct the line that it names".to_owned(),
         _ => "its output shows the reason".to_owned(),
     }
 }

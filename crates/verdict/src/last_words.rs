@@ -4,7 +4,7 @@
 //! figure as well.
 
 use super::evidence::End;
-use record::Category::{self, Disk, File, Memory, Network, Processes};
+use record::Category::{self, Disk, File, Memory, Network, Processes, Syntax};
 
 /// How many lines of the end of stderr can hold a message.
 const LINES: usize = 12;
@@ -81,6 +81,9 @@ const LIST: &[(Kind, Category, &str)] = &[
     (Message, Network, "Network is unreachable"),
     (Message, Network, "Couldn't connect to server"),
     (Message, Network, "Could not connect to server"),
+    (Message, Syntax, "syntax error near unexpected token"),
+    (Message, Syntax, "syntax error: unexpected end of file"),
+    (Message, Syntax, "unexpected EOF while looking for matching"),
 ];
 
 /// What the ends of stdout and stderr claim to have ended the program. `is_short` is whether the
@@ -147,6 +150,8 @@ mod tests {
             ("tar: x: Cannot write: NO SPACE LEFT ON DEVICE\n", Some(Disk)),
             ("curl: (6) Could not resolve host: example.com\n", Some(Network)),
             ("killed: oom\n", Some(Memory)),
+            ("curl: (7) Failed to connect to 1.1.1.1 port 80: Couldn't connect to server\n", Some(Network)),
+            ("main.sh: line 1: syntax error near unexpected token `then'\nmain.sh: line 1: `if then'\n", Some(Syntax)),
             // Parts of longer words are others.
             ("no room for that\n", None),
             ("zoom: not found\n", None),
