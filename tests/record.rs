@@ -193,6 +193,23 @@ fn a_terminal_gets_no_control_sequence_of_the_cell() {
 }
 
 #[test]
+fn a_record_is_found_in_answers_and_events() {
+    let text = fs::read_to_string(file("tests/records/ok.json")).unwrap();
+    let line = text.replace('\n', "");
+    let shown = |path: &Path| show::render(&show::read(path).unwrap(), Style::PLAIN);
+    let expected = shown(&file("tests/records/ok.json"));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    for held in [
+        format!("{{\"state\": \"kept\", \"record\": {text}}}\n"),
+        format!("{{\"event\":\"started\"}}\n{{\"event\":\"finished\",\"record\":{line}}}\n"),
+    ] {
+        fs::write(&path, held).unwrap();
+        assert_eq!(shown(&path), expected);
+    }
+}
+
+#[test]
 fn what_is_no_record_is_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r.json");

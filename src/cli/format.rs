@@ -90,7 +90,8 @@ fn shape(name: String) -> Shape {
 /// Show a record for people, or print it in another shape
 #[derive(Args, Debug)]
 pub struct Show {
-    /// File that holds the record, or - for standard input
+    /// File that holds the record, the answer of `context run --json` or events, or - for standard
+    /// input
     #[arg(value_name = "RECORD")]
     pub record: PathBuf,
     /// Print one page of HTML that needs nothing else: no scripts, no network

@@ -39,7 +39,8 @@ const PART: Option<usize> = Some(40);
 const FILE: Option<usize> = Some(12);
 const FILES: usize = 20;
 
-/// Reads the record in the file `path`, or on standard input for `-`.
+/// Reads the record in the file `path`, or on standard input for `-`: as it is, in the answer of
+/// `context run --json`, or in the last event.
 ///
 /// # Errors
 /// The file cannot be read, holds no record, or one of another format.
@@ -56,11 +57,12 @@ pub fn read(path: &Path) -> Result<Record> {
     };
     read.map_err(|error| SetupError::io(Step::Spec, "read", &error).on(path.display()))?;
     let text = String::from_utf8(text).map_err(|error| fail(format!("it is not JSON: {error}")))?;
-    match schema(&text)
+    let text = within(&text);
+    match schema(text)
         .map_err(|error| fail(format!("it is not JSON: {error}")))?
         .as_deref()
     {
-        Some(SCHEMA) => serde_json::from_str(&text)
+        Some(SCHEMA) => serde_json::from_str(text)
             .map_err(|error| fail(format!("it is not a complete record: {error}"))),
         Some(other) if other.starts_with("cellblock.record.") => Err(fail(format!(
             "it has the format {other:?}, and this is for {SCHEMA:?}"
@@ -68,6 +70,21 @@ pub fn read(path: &Path) -> Result<Record> {
         .hint("use the version of cellblock that wrote it, or a newer one")),
         _ => Err(fail("it is JSON, but no record of cellblock's".to_owned())),
     }
+}
+
+/// The record in what `context run --json` prints, or in the last of events; otherwise the text itself.
+fn within(text: &str) -> &str {
+    #[derive(Deserialize)]
+    struct Holder<'a> {
+        #[serde(borrow, default)]
+        record: Option<&'a RawValue>,
+    }
+    let last = text.trim_end().rsplit('\n').next().unwrap_or_default();
+    let held = [text, last].into_iter().find_map(|text| {
+        let Holder { record } = serde_json::from_str(text).ok()?;
+        record
+    });
+    held.map_or(text, RawValue::get)
 }
 
 /// The name of the format that a record begins with, if the text is one. What else is in it may take
