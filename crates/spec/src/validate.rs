@@ -146,7 +146,7 @@ impl Found {
         {
             self.push(
                 "uid",
-                "wants a uid from 0 to 4294967294, but 65534, which is nobody's",
+                "wants a uid from 0 to 4294967294 other than 65534, which is nobody's",
             );
         }
         if partial.outer_uid == Some(0) || partial.outer_uid == Some(u32::MAX) {

@@ -1,15 +1,22 @@
 //! What the host has and the cell lacks, where a program's last words name it.
 //!
-//! This is for the operator alone: what the code reads says nothing about the host. Only what
-//! everybody on the host may read is looked for, and few paths of few lines.
+//! This is for the operator alone: what the code reads says nothing about the host. The code chooses
+//! the words, so few paths of few lines are looked for, in places of packages on the root's own file
+//! system, and only what everybody on the host may read. A lookup must neither wait for a file system
+//! that does not answer nor have a name resolved elsewhere, as automounts do.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+
+use nix::fcntl::readlinkat;
+use nix::sys::stat::{Mode, SFlag, fstat};
 
 use plan::Plan;
 use record::Record;
+use sys::beneath::Beneath;
 
 /// Last lines of stderr that are read, and paths in them that are looked for.
 const MOST: usize = 8;
@@ -17,18 +24,12 @@ const MOST: usize = 8;
 const LAST_BYTES: usize = 4096;
 /// The longest path that a hint repeats.
 const LONGEST: usize = 200;
+/// Links that are followed on a way.
+const MOST_LINKS: usize = 8;
 /// Directories whose entries belong together: what a hint shows is the entry.
-const SHELVES: [&str; 5] = ["/etc", "/opt", "/srv", "/usr/local", "/var/lib"];
-/// Places of the cell's own, and those that no bind would help with.
-const OWN: [&str; 7] = [
-    "/dev",
-    "/proc",
-    "/run",
-    "/sys",
-    "/tmp",
-    "/var/tmp",
-    "/workspace",
-];
+const SHELVES: [&str; 4] = ["/etc", "/opt", "/srv", "/var/lib"];
+/// Where links of programs lead to a shelf. Cells see all of it.
+const PROGRAMS: &str = "/usr";
 
 /// The operator's hint for a failed run.
 pub(super) fn hint(record: &Record, plan: &Plan) -> Option<String> {
@@ -37,28 +38,96 @@ pub(super) fn hint(record: &Record, plan: &Plan) -> Option<String> {
     }
     let stderr = record.stderr.as_ref()?.end(LAST_BYTES);
     let is_shown = |path: &Path| is_in_cell(plan, path);
-    let path = missing(&stderr, Path::new("/"), is_shown)?;
+    let root = File::open("/").ok()?.into();
+    let path = missing(&stderr, &root, is_shown)?;
     let path = path.display();
     Some(format!(
         "the host has {path}, and this cell does not: `--ro {path}` shows it"
     ))
 }
 
-/// The first path in the last words that is on the host below `base`, and not in the cell.
-fn missing(stderr: &str, base: &Path, is_in_cell: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+/// The first path in the last words that is on the host below `root`, and not in the cell.
+fn missing(stderr: &str, root: &OwnedFd, is_in_cell: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let lines = stderr.lines().rev().filter(|line| !line.trim().is_empty());
     let named: BTreeSet<PathBuf> = lines.take(MOST).flat_map(paths_in).collect();
-    named.into_iter().take(MOST).find_map(|path| {
+    let named = named.into_iter().filter(|path| {
+        let is_below = |top: &&str| path.starts_with(top);
+        SHELVES.iter().any(|shelf| is_below(shelf)) || is_below(&PROGRAMS)
+    });
+    named.take(MOST).find_map(|path| {
         // A link in `/usr` may lead to what is missing.
-        let found = fs::canonicalize(base.join(path.strip_prefix("/").ok()?)).ok()?;
-        let found = Path::new("/").join(found.strip_prefix(base).ok()?);
-        let shown = entry_of(&found);
+        let way = follow(root, &path)?;
+        let found = way.path();
+        let shown = entry_of(&found)?;
         let text = shown.to_str()?;
         let is_plain = text.len() <= LONGEST && text.chars().all(is_of_path);
-        let is_own = OWN.iter().any(|own| shown.starts_with(own));
-        let is_missing = is_plain && !is_own && !is_in_cell(&found);
-        (is_missing && is_public(base, &shown)).then_some(shown)
+        let is_missing = is_plain && !is_in_cell(&found);
+        (is_missing && way.is_public(&shown)).then_some(shown)
     })
+}
+
+/// What a path has led through, from the root on, without links.
+#[derive(Default)]
+struct Way(Vec<(OsString, OwnedFd, Mode)>);
+
+impl Way {
+    fn path(&self) -> PathBuf {
+        let names = self.0.iter().map(|(name, ..)| Path::new(name));
+        [Path::new("/")].into_iter().chain(names).collect()
+    }
+
+    /// Whether everybody may read what is on the way at `path`.
+    fn is_public(&self, path: &Path) -> bool {
+        let length = path.components().skip(1).count();
+        let Some(([.., (_, _, last)], before)) =
+            (self.0.get(..length)).map(|way| (way, &way[..length.saturating_sub(1)]))
+        else {
+            return false;
+        };
+        last.contains(Mode::S_IROTH)
+            && before
+                .iter()
+                .all(|(_, _, mode)| mode.contains(Mode::S_IXOTH))
+    }
+}
+
+/// Follows a path and the links on it, below `root` and on its mount. Each name is looked up alone: before
+/// Linux 6.18, a lookup of several starts automounts on the way, even if it must not cross to them.
+fn follow(root: &OwnedFd, path: &Path) -> Option<Way> {
+    let mut way = Way::default();
+    let mut todo = reversed(path);
+    let mut links = 0;
+    while let Some(name) = todo.pop() {
+        if name == ".." {
+            way.0.pop();
+            continue;
+        }
+        let parent = way.0.last().map_or(root, |(_, directory, _)| directory);
+        let found = Beneath::new(parent).on_one_mount().find_link(&*name).ok()?;
+        let mode = fstat(&found).ok()?.st_mode;
+        if SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()) != SFlag::S_IFLNK {
+            way.0.push((name, found, Mode::from_bits_truncate(mode)));
+            continue;
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            return None;
+        }
+        let target = PathBuf::from(readlinkat(&found, "").ok()?);
+        if target.is_absolute() {
+            way.0.clear();
+        }
+        todo.extend(reversed(&target));
+    }
+    Some(way)
+}
+
+/// The names in a path, and its `..`, the last one first.
+fn reversed(path: &Path) -> Vec<OsString> {
+    let is_name =
+        |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    let parts = path.components().rev().filter(is_name);
+    parts.map(|part| part.as_os_str().to_owned()).collect()
 }
 
 /// Absolute paths in a line, without what follows a `*` or ends a sentence.
@@ -78,25 +147,12 @@ const fn is_of_path(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '+' | '-' | '@')
 }
 
-/// The entry of a directory of packages that `path` belongs to, or `path` itself.
-fn entry_of(path: &Path) -> PathBuf {
-    let shelf = SHELVES.iter().find_map(|shelf| {
+/// The entry of a directory of packages that `path` belongs to.
+fn entry_of(path: &Path) -> Option<PathBuf> {
+    SHELVES.iter().find_map(|shelf| {
         let name = path.strip_prefix(shelf).ok()?.components().next()?;
         Some(Path::new(shelf).join(name))
-    });
-    shelf.unwrap_or_else(|| path.to_owned())
-}
-
-/// Whether everybody on the host may read it.
-fn is_public(base: &Path, path: &Path) -> bool {
-    let mode = |path: &Path| {
-        let status = fs::metadata(base.join(path.strip_prefix("/").ok()?)).ok()?;
-        Some((status.mode(), status.is_dir()))
-    };
-    let may_pass = |way: &Path| mode(way).is_some_and(|(mode, _)| mode & 0o001 != 0);
-    let may_read = mode(path)
-        .is_some_and(|(mode, is_dir)| mode & 0o004 != 0 && (!is_dir || mode & 0o001 != 0));
-    may_read && path.ancestors().skip(1).all(may_pass)
+    })
 }
 
 /// Whether the cell has something of the plan's at `path`, above it or, for a directory, below it.
@@ -109,7 +165,7 @@ fn is_in_cell(plan: &Plan, path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
@@ -171,22 +227,29 @@ mod tests {
         }
         fs::set_permissions(at("etc/secret"), Permissions::from_mode(0o750)).unwrap();
         fs::set_permissions(at("home"), Permissions::from_mode(0o700)).unwrap();
-        symlink(
-            at("var/lib/ghc/package.conf.d"),
-            at("usr/lib/ghc/package.conf.d"),
-        )
-        .unwrap();
-        let base = host.path().canonicalize().unwrap();
+        for (link, target) in [
+            ("usr/lib/ghc/package.conf.d", "/var/lib/ghc/package.conf.d"),
+            ("usr/lib/ghc/relative", "../../../var/lib/ghc"),
+            ("usr/lib/ghc/endless", "endless"),
+            ("usr/lib/ghc/home", "/home/me"),
+        ] {
+            symlink(target, at(link)).unwrap();
+        }
+        let root = File::open(host.path()).unwrap().into();
         let in_cell = |path: &Path| path.starts_with("/usr");
         let of =
-            |stderr: &str| missing(stderr, &base, in_cell).map(|path| path.display().to_string());
+            |stderr: &str| missing(stderr, &root, in_cell).map(|path| path.display().to_string());
         assert_eq!(
             of("x\n.: cannot open /etc/chromium.d/*\n").as_deref(),
             Some("/etc/chromium.d")
         );
         let ghc = "can't find a package database at /usr/lib/ghc/package.conf.d";
         assert_eq!(of(ghc).as_deref(), Some("/var/lib/ghc"));
+        let relative = of("no /usr/lib/ghc/relative/package.conf.d");
+        assert_eq!(relative.as_deref(), Some("/var/lib/ghc"));
         for nothing in [
+            "/usr/lib/ghc/endless",
+            "/usr/lib/ghc/home",
             "/etc/missing",
             "/etc/secret",
             "/home/me",
@@ -196,6 +259,11 @@ mod tests {
         ] {
             assert_eq!(of(nothing), None, "{nothing}");
         }
+        // What is on another mount is not looked at: its file system might not answer.
+        let real = File::open("/").unwrap().into();
+        assert!(follow(&real, Path::new("/proc/version")).is_none());
+        assert!(follow(&real, Path::new("/dev/null")).is_none());
+        assert!(follow(&real, Path::new("/usr/bin")).is_some());
         let early = format!("/etc/chromium.d\n{}", "later\n".repeat(MOST));
         assert_eq!(of(&early), None);
     }

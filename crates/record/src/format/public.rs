@@ -32,8 +32,11 @@ impl Serialize for Public<'_> {
         #[rustfmt::skip]
         fields!(
             schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
-            is_error, error_category, is_retryable, context, operator_hint, stdout, stderr,
+            is_error, error_category, is_retryable, context,
         );
+        let hint = operator_hint.as_ref().filter(|text| !text.contains('/'));
+        map.serialize_entry("operator_hint", &hint)?;
+        fields!(stdout, stderr);
         fields!(stdout_base64, stderr_base64, results);
         if !order.is_empty() {
             fields!(order);

@@ -210,7 +210,7 @@ fn values_that_are_not_allowed() {
         ),
         (
             "uid = 65534",
-            "uid: wants a uid from 0 to 4294967294, but 65534, which is nobody's",
+            "uid: wants a uid from 0 to 4294967294 other than 65534, which is nobody's",
         ),
         (
             "places = [{ path = \"/workspace/x\", kind = \"workspace\" }]",
