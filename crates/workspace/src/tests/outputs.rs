@@ -494,7 +494,7 @@ fn rerun(command: &mut Command, test: &str) {
         .args([
             "--exact",
             "--nocapture",
-            &format!("workspace::tests::outputs::{test}"),
+            &format!("tests::outputs::{test}"),
         ])
         .env("CELLBLOCK_TEST_RERUN", "1")
         .output()
