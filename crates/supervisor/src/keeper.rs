@@ -299,5 +299,6 @@ fn hear(socket: &OwnedFd, flags: MsgFlags) -> Result<Option<u64>> {
     }
 }
 
-#[cfg(test)]
+// As the tests of the crate.
+#[cfg(all(test, debug_assertions))]
 mod tests;

@@ -27,7 +27,8 @@ mod processes;
 mod skip;
 mod spawner;
 mod supervisor;
-#[cfg(test)]
+// They launch alone, which a build for release has no help for.
+#[cfg(all(test, debug_assertions))]
 mod tests;
 
 pub use engine::context::MOST_HISTORY;
