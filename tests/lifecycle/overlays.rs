@@ -258,6 +258,7 @@ fn hostile_content(stage: &Stage) -> Check {
         .python(&code)
         .option(["--overlay", &format!("{}:/data", text(&top))])
         .option(["--out", &text(&out), "--inline-files"])
+        .option(["--tmp-size", "64M"])
         .run()?
         .ended(Outcome::Ok)?;
     assert!(!run.json.to_string().contains("a secret of the host"));

@@ -491,11 +491,7 @@ fn links_in_the_target_are_not_followed() {
 /// Runs one test of this binary again, in other circumstances.
 fn rerun(command: &mut Command, test: &str) {
     let output = command
-        .args([
-            "--exact",
-            "--nocapture",
-            &format!("tests::outputs::{test}"),
-        ])
+        .args(["--exact", "--nocapture", &format!("tests::outputs::{test}")])
         .env("CELLBLOCK_TEST_RERUN", "1")
         .output()
         .unwrap();
