@@ -228,7 +228,7 @@ mod tests {
                     if let Some(advice) = in_rootfs(language, "host", &format!("{message}{name}")) {
                         let advice = advice.author + &advice.operator.unwrap_or_default();
                         prop_assert!(advice.len() < 600);
-                        prop_assert!(advice.chars().all(|c| c.is_ascii_alphanumeric() || "`._-/@ ;,()".contains(c)), "{}", advice);
+                        prop_assert!(advice.chars().all(|c| c.is_ascii_alphanumeric() || "`._-/@ ;,()&".contains(c)), "{}", advice);
                     }
                 }
             }

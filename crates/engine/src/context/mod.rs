@@ -67,6 +67,8 @@ pub struct Context<'a> {
     owner: (u32, u32),
     /// Why the state was lost that the last answer called kept.
     lost: Option<String>,
+    /// Warnings of cells that ended before they had executed anything.
+    unsaid: Vec<String>,
     /// Why the state is that of an earlier moment, until an answer has said so.
     restored: Option<String>,
     /// What was executed, if a new interpreter is to execute it again.
@@ -114,6 +116,7 @@ impl<'a> Context<'a> {
             workspace: None,
             owner: (0, 0),
             lost: None,
+            unsaid: Vec::new(),
             restored: None,
             log: None,
             fixed_layout: false,
@@ -218,7 +221,8 @@ impl<'a> Context<'a> {
     }
 
     /// Ends a cell, and keeps its workspace for the next one.
-    fn leave(&mut self, live: Live<'a>) {
+    fn leave(&mut self, mut live: Live<'a>) {
+        self.unsaid.append(&mut live.unsaid());
         let remains = live.end();
         self.take_workspace(remains.ok().and_then(|remains| remains.workspace));
     }

@@ -97,6 +97,7 @@ impl<'a> Context<'a> {
         if is_fixed {
             live.warn(FIXED.to_owned());
         }
+        live.warn_of(std::mem::take(&mut self.unsaid));
         self.owner = live.facts.owner();
         Ok(live)
     }

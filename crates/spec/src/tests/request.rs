@@ -196,8 +196,8 @@ fn what_the_caller_says_stays() {
             "limits.grace: is 1s, but the caller allows at most none",
         ),
         (
-            json!({"limits": {"tmp": {"inodes": 5000}}}),
-            "limits.tmp.inodes: is 5000, but the caller allows at most 4096",
+            json!({"limits": {"tmp": {"inodes": 9000}}}),
+            "limits.tmp.inodes: is 9000, but the caller allows at most 8192",
         ),
         (
             json!({"limits": {"on_output": "truncate"}}),

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{Front, Tested, comparable, spawner, text};
+use crate::{Base, Spawner};
+use spec::Partial;
 use sys::alone::alone;
 
 #[test]
@@ -209,6 +211,36 @@ fn a_restart_keeps_the_workspace_alone() {
             (&json!("kept"), &id)
         );
         assert_ne!(first["record"]["id"], id);
+        Ok(())
+    });
+}
+
+/// A cell that ends before it has executed anything has no record to warn in.
+#[test]
+fn what_was_left_out_of_a_cell_that_did_nothing_is_said_by_the_next() {
+    alone(|| {
+        let top = tempfile::tempdir()?;
+        std::os::unix::fs::symlink("/etc/passwd", top.path().join("passwd"))?;
+        let spawner = Spawner::fork(Base {
+            cwd: "/".into(),
+            flags: Partial {
+                files_from: Some(top.path().to_owned()),
+                ..Partial::default()
+            },
+            ..Base::default()
+        })?;
+        let mut front = Front::python(&spawner)?;
+        for _ in 0..2 {
+            front.order(json!("restart"))?;
+            front.report("restarted")?;
+        }
+        let warned = |answer: &Value| {
+            answer["record"]["warnings"]
+                .to_string()
+                .contains("passwd is left out")
+        };
+        assert!(warned(&front.run(1, "1")?));
+        assert!(!warned(&front.run(2, "1")?));
         Ok(())
     });
 }

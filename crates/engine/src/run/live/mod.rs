@@ -117,6 +117,20 @@ impl<'a> Live<'a> {
         self.warnings.push(warning);
     }
 
+    /// Adds what another cell would have warned of, if it had executed anything.
+    pub(crate) fn warn_of(&mut self, unsaid: Vec<String>) {
+        for warning in unsaid {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+    }
+
+    /// Takes the warnings that no record has.
+    pub(crate) fn unsaid(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+
     /// Notes which template the interpreter was forked from.
     pub(crate) const fn set_template(&mut self, template: record::Template) {
         self.cell.note_template(template);
