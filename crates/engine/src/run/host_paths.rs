@@ -52,7 +52,7 @@ fn missing(stderr: &str, root: &OwnedFd, is_in_cell: impl Fn(&Path) -> bool) -> 
     let named: BTreeSet<PathBuf> = lines.take(MOST).flat_map(paths_in).collect();
     let named = named.into_iter().filter(|path| {
         let is_below = |top: &&str| path.starts_with(top);
-        SHELVES.iter().any(|shelf| is_below(shelf)) || is_below(&PROGRAMS)
+        SHELVES.iter().any(is_below) || is_below(&PROGRAMS)
     });
     named.take(MOST).find_map(|path| {
         // A link in `/usr` may lead to what is missing.
