@@ -61,9 +61,12 @@ fn neighbour(directory: &Path, name: &str) -> Option<PathBuf> {
         .into_iter()
         .chain(modules)
         .chain([package.to_owned()]);
-    names
-        .map(|name| directory.join(name))
-        .find(|path| path.exists())
+    // Links are not followed: the code chooses the name, and they may lead anywhere.
+    let is_there = |path: &PathBuf| {
+        path.symlink_metadata()
+            .is_ok_and(|status| status.is_file() || status.is_dir())
+    };
+    names.map(|name| directory.join(name)).find(is_there)
 }
 
 #[cfg(test)]
@@ -79,6 +82,7 @@ mod tests {
             fs::write(top.path().join(file), "").unwrap();
         }
         fs::create_dir(top.path().join("package")).unwrap();
+        std::os::unix::fs::symlink("/etc", top.path().join("link")).unwrap();
         for (message, found) in [
             ("No module named 'helper'", Some("helper.py")),
             (
@@ -96,6 +100,7 @@ mod tests {
                 Some("data.csv"),
             ),
             ("No module named 'numpy'", None),
+            ("No module named 'link'", None),
             ("No such file: '.env'", None),
             ("No such file: '../x' or '/etc/passwd'", None),
             ("helper", None),
