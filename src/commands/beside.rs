@@ -23,14 +23,10 @@ pub(super) fn hint(record: &Record, file: &Path) -> Option<String> {
     }
     let directory = file.parent()?;
     let neighbour = quoted(&error.message).find_map(|name| neighbour(directory, name))?;
-    let option = match neighbour.is_dir() {
-        true => "--files-from",
-        false => "--file",
-    };
-    let brought = match neighbour.is_dir() {
+    let (option, brought) = match neighbour.is_dir() {
         // Its content goes into the workspace, and so its parent is named.
-        true => directory.join("."),
-        false => neighbour,
+        true => ("--files-from", directory.join(".")),
+        false => ("--file", neighbour),
     };
     let brought = brought.display();
     Some(format!(

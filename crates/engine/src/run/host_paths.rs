@@ -79,15 +79,13 @@ impl Way {
     /// Whether everybody may read what is on the way at `path`.
     fn is_public(&self, path: &Path) -> bool {
         let length = path.components().skip(1).count();
-        let Some(([.., (_, _, last)], before)) =
-            (self.0.get(..length)).map(|way| (way, &way[..length.saturating_sub(1)]))
-        else {
-            return false;
-        };
-        last.contains(Mode::S_IROTH)
-            && before
-                .iter()
-                .all(|(_, _, mode)| mode.contains(Mode::S_IXOTH))
+        let way = self.0.get(..length).unwrap_or_default();
+        way.split_last().is_some_and(|((_, _, last), before)| {
+            last.contains(Mode::S_IROTH)
+                && before
+                    .iter()
+                    .all(|(_, _, mode)| mode.contains(Mode::S_IXOTH))
+        })
     }
 }
 
