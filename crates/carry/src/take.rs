@@ -62,6 +62,11 @@ pub fn take(
 /// # Errors
 /// The process is one that this process may not look at.
 pub fn waits(pid: Pid, descriptor: i32, is_copy: bool) -> Result<bool, Refusal> {
+    // Until it executes its program, it is as undumpable as init. Looked at first, since it
+    // may execute between two looks.
+    if !is_copy && !status::has_executed(pid) {
+        return Ok(false);
+    }
     let prefix = format!("{} {descriptor:#x} ", libc::SYS_read);
     match status::read(pid, "syscall") {
         Ok(call) => {
@@ -72,8 +77,6 @@ pub fn waits(pid: Pid, descriptor: i32, is_copy: bool) -> Result<bool, Refusal> 
         Err(Refusal::System(_, Errno::ENOENT)) => Ok(true),
         Err(Refusal::System(_, errno @ (Errno::EACCES | Errno::EPERM))) => {
             match status::is_undumpable(pid) {
-                // Until it executes its program, it is as undumpable as init.
-                true if !is_copy && !status::has_executed(pid) => Ok(false),
                 true => Err(Refusal::Undumpable),
                 false => Err(Refusal::Tracing(errno)),
             }
