@@ -116,6 +116,15 @@ class Contexts(unittest.TestCase):
                 context.rewind(first)
             one.delete(), two.delete()
 
+    def test_many_forks(self):
+        """For a plain user, each cell is looked at while it executes its interpreter."""
+        with server.context(forkable=True) as context:
+            context.run("x = 1")
+            for _ in range(10):
+                for branch in context.fork(2):
+                    with branch:
+                        self.assertEqual(branch.run("x").value, "1")
+
     def test_a_context_that_cannot_be_forked_says_so(self):
         with server.context() as context:
             with self.assertRaises(cellblock.CellblockError) as raised:
