@@ -2,6 +2,7 @@
 
 mod authorisation;
 mod branches;
+mod carried_files;
 mod cells;
 mod clients;
 mod connections;

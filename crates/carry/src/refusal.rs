@@ -37,7 +37,7 @@ pub enum Refusal {
     TooMuch { what: &'static str, most: u64 },
     #[error("{0:?} does not exist in the other cell")]
     Missing(String),
-    #[error("{0:?} is in use, and the copy of the workspace cannot have it")]
+    #[error("{0:?} is in use, and cannot be carried")]
     LeftOut(String),
     #[error("the image is damaged: {0}")]
     Damaged(&'static str),
@@ -104,8 +104,10 @@ impl Refusal {
             Self::TooMuch { .. } => {
                 "free some, or create the context with --replay (\"replay\": true)"
             }
-            Self::Missing(_) => "copy the workspace first, or close the file",
-            Self::LeftOut(_) => "close it, or move it: its path is too long or nested too deeply",
+            Self::Missing(_) => "close the file, or open one that is there",
+            Self::LeftOut(_) => {
+                "close it, or move it: /workspace, /tmp and /dev/shm are carried, except for paths that are too long or nested too deeply"
+            }
             Self::Damaged(_) => "take it again",
             Self::Tracing(_) => {
                 "create the context with --replay (\"replay\": true), by which what was executed is executed again; kernel.yama.ptrace_scope 0 or 1 allows tracing, and so do the default filters of containers"

@@ -210,9 +210,13 @@ impl SetupError {
     }
 
     /// The error for a reader who must not learn the host's paths: without every part
-    /// that contains a `/`. The message for an error number never names a path.
+    /// that contains a `/`. The message for an error number never names a path. Why a state is not
+    /// carried names paths as the cell has them.
     #[must_use]
     pub fn without_paths(&self) -> Self {
+        if self.step == Step::State {
+            return self.clone();
+        }
         let is_pathless = |text: &&String| !text.contains('/');
         let message = Some(&self.message).filter(|text| self.errno.is_some() || is_pathless(text));
         Self {

@@ -1,30 +1,25 @@
 //! Checkpoints of a context, and contexts that go on from one.
 //!
-//! A checkpoint is a directory: `image` ([`carry`]), and `workspace`, a copy. A
+//! A checkpoint is a directory: `image` ([`carry`]), and copies of files ([`scratch`]). A
 //! context goes back to its own (*rewind*); one that was opened by the same request goes
-//! on from it (*fork*, *branch*, *resume*). The workspace is replaced as a whole.
+//! on from it (*fork*, *branch*, *resume*).
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
+use super::scratch::{self, Copies, WORKSPACE, no_workspace, open_tree, tree_of, workspace};
 use super::{Context, State};
 use crate::run::{Live, Stock};
 use carry::{self, Base, Extent, Failure, Image, Refusal, Subject};
 use record::FileChange;
-use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
-use spec::Scratch;
 use supervise::Control;
-use sys::beneath::Beneath;
-use workspace::copy::Copied;
-use workspace::{Caps, Tree, copy};
+use workspace::copy;
 
 /// How long an interpreter gets to wait for its next request: after an execution it
 /// does so at once, after its start it imports its modules first.
@@ -33,7 +28,6 @@ const START: Duration = Duration::from_secs(20);
 const PACE: Duration = Duration::from_millis(1);
 
 const IMAGE: &str = "image";
-pub(super) const WORKSPACE: &str = "workspace";
 
 /// Why a state was restored.
 const OF_CHECKPOINT: &str = "the state is that of a checkpoint";
@@ -164,7 +158,7 @@ impl<'a> Context<'a> {
         let path = from.join(IMAGE);
         let file = File::open(&path).map_err(|e| on_disk("open", &e, &path))?;
         let image = Image::open(file).map_err(refused)?;
-        let tree = open_tree(&from.join(WORKSPACE))?;
+        let copies = Copies::open(from)?;
         self.prepare()?;
         let base = base_of(self.stock, layout);
         let is_unfit = |live: &mut Live<'_>| {
@@ -197,7 +191,7 @@ impl<'a> Context<'a> {
         let Some(mut live) = self.live.take() else {
             return Err(failed("there is no interpreter"));
         };
-        match put(&mut live, &image, base, &tree) {
+        match put(&mut live, &image, base, &copies) {
             Ok(()) => {
                 live.is_restored = true;
                 self.live = Some(live);
@@ -299,86 +293,15 @@ fn write(
             Refusal::TooMuch { most: held, .. } if held == most => no_room(most),
             refusal => refused(refusal),
         })?;
-    let made = with_workspace(live, layout, to, image.size(), most)?;
-    refuse_left_out(&image, &open_tree(&to.join(WORKSPACE))?)?;
+    let made = scratch::add(live, layout, to, image.size(), most)?;
+    scratch::refuse_left_out(live, layout, &image, to)?;
     Ok(made)
 }
 
-/// Refuses a state with files of the workspace that the checkpoint has no copy of: nothing could go
-/// on from it. What is mapped and deleted stays in the process that goes back.
-fn refuse_left_out(image: &Image, copy: &OwnedFd) -> Result<()> {
-    for path in image.paths() {
-        if let Ok(inside) = path.as_path().strip_prefix(spec::WORKSPACE)
-            && !path.as_bytes().ends_with(b" (deleted)")
-            && !inside.as_os_str().is_empty()
-            && Beneath::new(copy).find(inside).is_err()
-        {
-            return Err(refused(Refusal::LeftOut(inside.display().to_string())));
-        }
-    }
-    Ok(())
-}
-
-/// Adds the workspace to a checkpoint that has `bytes` bytes and may grow to `most`.
-pub(super) fn with_workspace(
-    live: &mut Live<'_>,
-    layout: Layout,
-    to: &Path,
-    bytes: u64,
-    most: u64,
-) -> Result<Checkpoint> {
-    let (place, caps) = workspace(live)?;
-    let frozen = live.cell.freeze()?;
-    let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
-    let copied = keep(dir, &to.join(WORKSPACE), caps, bytes, most)?;
-    Ok(Checkpoint {
-        layout,
-        bytes: bytes.saturating_add(copied.bytes),
-        left_out: (copied.left_out.into_iter())
-            .map(|(path, reason): (RawText, String)| (path.to_string(), reason))
-            .collect(),
-    })
-}
-
-/// Copies a tree to a new directory of a checkpoint that has `bytes` bytes, and may have
-/// `most`.
-pub(super) fn keep(
-    from: &OwnedFd,
-    to: &Path,
-    mut caps: Caps,
-    bytes: u64,
-    most: u64,
-) -> Result<Copied> {
-    (DirBuilder::new().mode(0o700).create(to)).map_err(|e| on_disk("mkdir", &e, to))?;
-    let to = open_tree(to)?;
-    let room = most.saturating_sub(bytes);
-    let is_short = room < caps.total_bytes.0;
-    caps.total_bytes.0 = caps.total_bytes.0.min(room);
-    copy::copy(tree_of(from), &to, &caps, own_ids()).map_err(|error| {
-        match is_short && error.errno.is_none() {
-            true => no_room(most),
-            false => error,
-        }
-    })
-}
-
-/// Opens a directory of a checkpoint.
-pub(super) fn open_tree(path: &Path) -> Result<OwnedFd> {
-    let opened = File::open(path).map_err(|e| on_disk("open", &e, path))?;
-    Ok(opened.into())
-}
-
 /// Replaces workspace and state. The image fits; what fails now ends the interpreter.
-fn put(live: &mut Live<'_>, image: &Image, base: Option<&Base>, tree: &OwnedFd) -> Result<()> {
+fn put(live: &mut Live<'_>, image: &Image, base: Option<&Base>, copies: &Copies) -> Result<()> {
     let (init, program, own) = subject(live)?;
-    let (place, caps) = workspace(live)?;
-    let owner = live.facts.owner();
-    let frozen = live.cell.freeze()?;
-    let dir = frozen.scratch().get(place).ok_or_else(no_workspace)?;
-    copy::clear(dir, owner).map_err(|errno| SetupError::os(Step::Inputs, "unlinkat", errno))?;
-    copy::copy(tree_of(tree), dir, &caps, owner)?;
-    let baseline = copy::content(tree_of(dir), &caps)?;
-    drop(frozen);
+    copies.put(live)?;
     // It takes a moment until a process that was stopped waits again.
     subject(live)?;
     let subject = Subject {
@@ -390,43 +313,7 @@ fn put(live: &mut Live<'_>, image: &Image, base: Option<&Base>, tree: &OwnedFd) 
         Ok(()) => {}
         Err(Failure::Refused(refusal) | Failure::Broken(refusal)) => return Err(refused(refusal)),
     }
-    live.set_baseline(baseline);
     Ok(())
-}
-
-/// The place of the workspace among the cell's scratch places, and how much it can hold.
-pub(super) fn workspace(live: &Live<'_>) -> Result<(usize, Caps)> {
-    let mut own = live.facts.plan.own_scratch();
-    let found = own.find(|scratch| scratch.name == Scratch::Workspace);
-    match (found, live.facts.workspace()) {
-        (Some(scratch), Some(place)) if scratch.covered.is_empty() => {
-            Ok((place, Caps::of(scratch.limit)))
-        }
-        (Some(_), _) => Err(failed("there are binds beneath the workspace")
-            .hint("bind them elsewhere: a checkpoint has a copy of the workspace")),
-        _ => Err(no_workspace()),
-    }
-}
-
-pub(super) fn tree_of(dir: &OwnedFd) -> Tree<'_> {
-    Tree {
-        dir: dir.as_fd(),
-        covered: &[],
-        code_file: None,
-        keeps_links: true,
-        prefix: b"",
-        taken: &[],
-        is_upper: false,
-    }
-}
-
-fn own_ids() -> (u32, u32) {
-    (Uid::effective().as_raw(), Gid::effective().as_raw())
-}
-
-pub(super) fn no_workspace() -> SetupError {
-    failed("the cell has no workspace of its own")
-        .hint("a checkpoint has a copy of the workspace, and a bind is the host's")
 }
 
 pub(super) fn no_room(most: u64) -> SetupError {
@@ -445,7 +332,7 @@ pub(super) fn on_disk(call: &'static str, error: &std::io::Error, path: &Path) -
 }
 
 /// A refusal as the front end gets it: its name is the operand.
-fn refused(refusal: Refusal) -> SetupError {
+pub(super) fn refused(refusal: Refusal) -> SetupError {
     failed(&refusal.to_string())
         .on(refusal.name())
         .hint(refusal.hint())

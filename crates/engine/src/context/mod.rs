@@ -39,6 +39,7 @@ mod execute;
 mod files;
 mod history;
 mod replay;
+mod scratch;
 mod start;
 mod watches;
 

@@ -16,8 +16,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::carry::{self, WORKSPACE, failed, on_disk};
+use super::carry::{self, failed, on_disk};
 use super::history::{Ended, Executed, History, Log, Step, output_of};
+use super::scratch::{self, WORKSPACE};
 use super::{Answer, Checkpoint, Context, Execution, Layout, State};
 use crate::run::Live;
 use record::Outcome;
@@ -66,7 +67,7 @@ impl Context<'_> {
             if let Some(live) = self.live.take() {
                 self.leave(live);
             }
-            let workspace = self.workspace.clone().ok_or_else(carry::no_workspace)?;
+            let workspace = self.workspace.clone().ok_or_else(scratch::no_workspace)?;
             self.replay(history, &workspace, ENDED, control)?;
         }
         Ok(self.next_state())
@@ -87,12 +88,12 @@ impl Context<'_> {
         let start = from.join(START);
         let start = start
             .exists()
-            .then(|| carry::open_tree(&start))
+            .then(|| scratch::open_tree(&start))
             .transpose()?;
         let mut history = History::from_json(&text, None)
             .map_err(|_| failed("the history is damaged").hint("take the checkpoint again"))?;
         drop(text);
-        let workspace = carry::open_tree(&from.join(WORKSPACE))?;
+        let workspace = scratch::open_tree(&from.join(WORKSPACE))?;
         self.keep_history();
         if let Some(start) = start {
             history.start = Some(self.outlasting(start)?);
@@ -108,7 +109,7 @@ impl Context<'_> {
             live.cell.settle()?;
             self.leave(live);
         }
-        self.workspace.clone().ok_or_else(carry::no_workspace)
+        self.workspace.clone().ok_or_else(scratch::no_workspace)
     }
 
     /// Ends the interpreter, and starts another in this workspace; `None` for that of the spec.
@@ -144,7 +145,7 @@ impl Context<'_> {
             return Err(error);
         }
         let caps = match &self.live {
-            Some(live) => carry::workspace(live)?.1,
+            Some(live) => scratch::workspace(live)?.1,
             None => return Err(failed("there is no interpreter")),
         };
         self.lost = None;
@@ -177,7 +178,7 @@ impl Context<'_> {
                 log.end(self.workspace.clone());
                 log.past = Some(history);
                 let renewed = left
-                    .map(|left| copy::renew(carry::tree_of(workspace), &left, &caps, self.owner));
+                    .map(|left| copy::renew(scratch::tree_of(workspace), &left, &caps, self.owner));
                 renewed.unwrap_or(Ok(()))
             }
         }
@@ -256,15 +257,15 @@ impl Context<'_> {
             return Err(failed("the interpreter ended"));
         };
         live.cell.settle()?;
-        let (place, caps) = carry::workspace(live)?;
+        let (place, caps) = scratch::workspace(live)?;
         let owner = live.facts.owner();
         let frozen = live.cell.freeze()?;
         let dir = frozen
             .scratch()
             .get(place)
-            .ok_or_else(carry::no_workspace)?;
-        copy::renew(carry::tree_of(tree), dir, &caps, owner)?;
-        let baseline = copy::content(carry::tree_of(dir), &caps)?;
+            .ok_or_else(scratch::no_workspace)?;
+        copy::renew(scratch::tree_of(tree), dir, &caps, owner)?;
+        let baseline = copy::content(scratch::tree_of(dir), &caps)?;
         drop(frozen);
         live.set_baseline(baseline);
         Ok(())
@@ -301,10 +302,10 @@ pub(super) fn write(
     file.and_then(|mut file| file.write_all(&text))
         .map_err(|e| on_disk("write", &e, &path))?;
     if let Some(start) = &history.start {
-        let (_, caps) = carry::workspace(live)?;
-        bytes += carry::keep(start, &to.join(START), caps, bytes, most)?.bytes;
+        let (_, caps) = scratch::workspace(live)?;
+        bytes += scratch::keep(start, &to.join(START), caps, bytes, most)?.bytes;
     }
-    carry::with_workspace(live, Layout::Replay, to, bytes, most)
+    scratch::add(live, Layout::Replay, to, bytes, most)
 }
 
 /// Why a state was restored, and what a replay does not reproduce.
