@@ -2,7 +2,8 @@
 //!
 //! A keeper is a spawner that has made a template: its supervisors inherit what they need
 //! to fork it. Copies of one template share a hash seed and an address layout, so another
-//! template is made after a while. The old one stays until the last of its copies ends.
+//! template is made after a while. The old one stays until the last of its copies ends. When the
+//! host has changed, a template is of no use any more, and another one is made at once.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -13,7 +14,7 @@ use nix::sys::socket::{MsgFlags, recv, send};
 
 use super::Base;
 use super::spawner::{self, Spawner};
-use engine::run::StockCell;
+use engine::run::{Resolved, Stock, StockCell};
 use jail::launch::wait_for;
 use record::error::{Result, SetupError, Step};
 
@@ -25,6 +26,8 @@ const MOST_OLD: usize = 8;
 /// How long no other template is made after one could not be made, or after one was made that
 /// has ended since.
 const BACK_OFF: Duration = Duration::from_secs(10);
+/// How often it is looked whether the host has changed: that takes as long as a cell's set-up.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long the first template may take: its cell and its modules have deadlines of their
 /// own, which end before.
 const FIRST: Duration = Duration::from_secs(180);
@@ -39,9 +42,7 @@ pub(super) fn serve(socket: &OwnedFd, base: &Base) -> i32 {
         return 1;
     }
     let generation = u64::from_ne_bytes(number);
-    let made = base
-        .request(r#"{"language":"python"}"#, true)
-        .and_then(|(spec, _)| engine::run::resolve(&spec))
+    let made = resolved(base)
         .and_then(|resolved| StockCell::make(resolved, &base.preload, generation))
         .map_err(hints::explain);
     let said: Said = match &made {
@@ -57,6 +58,38 @@ pub(super) fn serve(socket: &OwnedFd, base: &Base) -> i32 {
     ) {
         (Ok(_), Ok(of)) => spawner::serve(socket, base, Some(&of.stock)),
         _ => 1,
+    }
+}
+
+/// What a context of Python is made of now.
+fn resolved(base: &Base) -> Result<Resolved> {
+    let (spec, _) = base.request(r#"{"language":"python"}"#, true)?;
+    engine::run::resolve(&spec)
+}
+
+/// Looks whether the host has changed since a template was made, as by the installation of a
+/// package: cells that are made now are not like it, and could not fork it.
+#[derive(Debug)]
+pub(super) struct Freshness {
+    looked: Instant,
+}
+
+impl Freshness {
+    /// That of a template which was just made.
+    pub(super) fn new() -> Self {
+        Self {
+            looked: Instant::now(),
+        }
+    }
+
+    /// Whether cells of `base` still can fork the template. Looks once a second at most.
+    pub(super) fn is_lost(&mut self, base: &Base, stock: &Stock) -> bool {
+        let is_due = self.looked.elapsed() >= LOOK;
+        if is_due {
+            self.looked = Instant::now();
+        }
+        // If nothing can be made now, another template cannot be made either.
+        is_due && resolved(base).is_ok_and(|resolved| !stock.fits(&resolved))
     }
 }
 

@@ -132,6 +132,7 @@ pub(super) fn serve(socket: &OwnedFd, base: &Base, stock: Option<&Stock>) -> i32
     };
     let mut supervisors = BTreeSet::new();
     let mut is_over = false;
+    let mut freshness = keeper::Freshness::new();
     loop {
         let mut ready = vec![PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
         if !is_over {
@@ -149,6 +150,8 @@ pub(super) fn serve(socket: &OwnedFd, base: &Base, stock: Option<&Stock>) -> i32
             found.is_some_and(|found| found.any().unwrap_or(true))
         };
         let (is_asked, is_without_template) = (has(1), has(2));
+        let is_without_template = is_without_template
+            || (is_asked && stock.is_some_and(|stock| freshness.is_lost(base, stock)));
         while let Ok(Some(_)) = ended.read_signal() {}
         while let Ok(Some((pid, _))) = sys::process::reap(false) {
             supervisors.remove(&pid);

@@ -122,6 +122,11 @@ impl Stock {
         self.base.as_ref()
     }
 
+    /// Whether a cell of this could fork the template.
+    pub fn fits(&self, resolved: &Resolved) -> bool {
+        self.template_for(&resolved.plan).is_ok()
+    }
+
     /// The template, for a cell of `plan`: one whose program is started in the same way,
     /// and which is made alike.
     ///

@@ -168,3 +168,43 @@ fn another_template_follows_after_some_time() {
         renewal_by(renewal, 1)
     });
 }
+
+#[test]
+fn another_template_follows_when_the_host_has_changed() {
+    alone(|| {
+        let directory = tempfile::tempdir()?;
+        let late = directory.path().join("late");
+        // Shown in cells from when it exists, like what a package brings.
+        let bind = spec::partial::PartialBind {
+            source: late.clone(),
+            target: Some("/late".into()),
+            writable: false,
+            optional: true,
+        };
+        let flags = spec::Partial {
+            binds: vec![bind],
+            ..spec::Partial::default()
+        };
+        let spawner = Spawner::fork(Base {
+            cwd: "/".into(),
+            flags,
+            ..Base::default()
+        })?;
+        let templates = Templates::make(&spawner, Renewal::default())?;
+        let (mut old, number, _) = copy(&templates)?;
+        assert_eq!(number, 1);
+        std::fs::write(&late, "")?;
+        until("another template", || {
+            templates
+                .supervisor()
+                .is_ok_and(|(_, number)| number == Some(2))
+        })?;
+        let (mut new, _, _) = copy(&templates)?;
+        let seen = "__import__('os').path.exists('/late')";
+        for (front, sees) in [(&mut old, "False"), (&mut new, "True")] {
+            let answer = front.run(2, seen)?;
+            assert_eq!(answer["record"]["results"][0]["text"], sees, "{answer}");
+        }
+        Ok(())
+    });
+}
