@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::sys::stat::SFlag;
+use nix::sys::stat::{FileStat, SFlag};
 
 use super::{Digest, Kind, Stage};
 use record::bytes::RawText;
@@ -28,6 +28,28 @@ pub enum Original {
     },
     /// A regular file, by its content.
     File(Digest),
+    /// A regular file that was changed when the list of changes was full: its content was not
+    /// read.
+    Unlisted(Stamp),
+}
+
+/// What differs once a file was changed. No program can set the time (`st_ctime`); in the tick of the
+/// clock in which it was taken, a change that keeps the size is not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    inode: u64,
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    pub(super) const fn of(stat: &FileStat) -> Self {
+        Self {
+            inode: stat.st_ino,
+            size: stat.st_size.cast_unsigned(),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
 }
 
 impl Original {
@@ -35,7 +57,7 @@ impl Original {
         match self {
             Self::Directory { .. } => SFlag::S_IFDIR,
             Self::Link { .. } => SFlag::S_IFLNK,
-            Self::File(_) => SFlag::S_IFREG,
+            Self::File(_) | Self::Unlisted(_) => SFlag::S_IFREG,
         }
     }
 
@@ -43,6 +65,7 @@ impl Original {
     pub(super) fn size(&self) -> u64 {
         match self {
             Self::File(digest) => digest.size,
+            Self::Unlisted(stamp) => stamp.size,
             _ => 0,
         }
     }

@@ -15,7 +15,7 @@ use record::error::{SetupError, Step};
 use record::stream::{Base64, Kept, Text};
 use record::{Change, FileChange, FileSkipped, Truncation};
 
-use super::baseline::{Baseline, Original};
+use super::baseline::{Baseline, Original, Stamp};
 use super::out_dir::{Copy, OutDir, affects_one_name, is_reserved};
 use super::walk::{self, Found, Walk, What};
 use super::{Caps, CodeFile, Digest, Tree, media};
@@ -106,7 +106,7 @@ impl Outputs {
 /// Compares a workspace with its baseline, and copies created and modified files to
 /// `out`. Each change is passed to `report` as soon as it is known and its file copied:
 /// in the order of the walk, deletions last. The baseline becomes that of the next
-/// execution; a change that was not listed is one of the next execution's.
+/// execution, also by changes that were not listed.
 ///
 /// Files and directories that their owner may not read are made readable.
 pub(crate) fn collect(
@@ -223,17 +223,25 @@ impl Collector<'_> {
     /// Why that cannot be done.
     fn file(&mut self, path: &RawText, file: &mut File, stat: &FileStat) -> Result<(), String> {
         let size = stat.st_size.cast_unsigned();
-        let before = match self.baseline.get(path) {
-            Some(Original::File(digest)) => Some(*digest),
-            _ => None,
+        let stamp = Stamp::of(stat);
+        let (was_there, before) = match self.baseline.get(path) {
+            Some(Original::File(digest)) => (true, Some(*digest)),
+            Some(Original::Unlisted(was)) => {
+                self.present.insert(path.clone());
+                if *was == stamp {
+                    return Ok(());
+                }
+                (true, None)
+            }
+            _ => (false, None),
         };
-        if before.is_some() {
-            self.present.insert(path.clone());
-        }
         let is_listed = self.changes < self.caps.listed as u64;
         if before.is_none() && !is_listed {
-            self.changes += 1;
+            self.leave_unlisted(path, stamp);
             return Ok(());
+        }
+        if before.is_some() {
+            self.present.insert(path.clone());
         }
         self.spend(size, stat.st_blocks)?;
         let code_file = self.code_file;
@@ -248,10 +256,11 @@ impl Collector<'_> {
             }
             file.rewind().map_err(unreadable)?;
         }
-        self.changes += 1;
         if !is_listed {
+            self.leave_unlisted(path, stamp);
             return Ok(());
         }
+        self.changes += 1;
         let room = self.room.filter(|room| size <= *room);
         let mut copy = self.begin_copy(path);
         let copy_to = copy.as_mut().ok().and_then(Option::as_mut);
@@ -262,9 +271,9 @@ impl Collector<'_> {
         self.baseline.insert(path.clone(), Original::File(digest));
         self.list(FileChange {
             path: path.clone(),
-            change: match before {
-                Some(_) => Change::Modified,
-                None => Change::Created,
+            change: match was_there {
+                true => Change::Modified,
+                false => Change::Created,
             },
             size: Some(digest.size),
             sha256: Some(hex(&digest.sha256)),
@@ -273,6 +282,14 @@ impl Collector<'_> {
             content_base64,
         });
         copied
+    }
+
+    /// Counts a changed file that the list has no room for.
+    fn leave_unlisted(&mut self, path: &RawText, stamp: Stamp) {
+        self.changes += 1;
+        self.present.insert(path.clone());
+        self.baseline
+            .insert(path.clone(), Original::Unlisted(stamp));
     }
 
     /// A path of the tree as the record has it.
@@ -407,7 +424,7 @@ impl Collector<'_> {
     /// Lists the files of the baseline that are gone. A cap may have hidden some from the
     /// walk, so each is looked up by its name.
     fn deletions(&mut self, workspace: BorrowedFd<'_>) {
-        let files = (self.baseline.iter()).filter(|(_, was)| matches!(was, Original::File(_)));
+        let files = (self.baseline.iter()).filter(|(_, was)| was.kind() == SFlag::S_IFREG);
         let missing = files.map(|(path, _)| path.clone());
         let missing: Vec<RawText> = missing
             .filter(|path| !self.present.contains(path))
@@ -422,8 +439,8 @@ impl Collector<'_> {
                 continue;
             }
             self.changes += 1;
+            self.baseline.remove(&path);
             if self.outputs.files.len() < self.caps.listed {
-                self.baseline.remove(&path);
                 self.list(FileChange {
                     path,
                     change: Change::Deleted,
@@ -439,10 +456,7 @@ impl Collector<'_> {
 
     fn finish(self) -> Outputs {
         for (path, link) in self.links {
-            // A file that was there may not be listed as deleted yet.
-            if !matches!(self.baseline.get(&path), Some(Original::File(_))) {
-                self.baseline.insert(path, link);
-            }
+            self.baseline.insert(path, link);
         }
         let mut outputs = self.outputs;
         let listed = outputs.files.len() as u64;

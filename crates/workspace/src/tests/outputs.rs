@@ -194,15 +194,18 @@ fn the_next_execution_starts_from_what_was_reported() {
     };
     let created = |name: &str| (name.to_owned(), Change::Created);
     assert_eq!(after(2), [created("a"), created("b")]);
+    // What the list had no room for is none of the next execution's changes.
+    assert_eq!(after(100), []);
     fixture.write("a", "newer");
-    assert_eq!(
-        after(100),
-        [
-            ("a".into(), Change::Modified),
-            created("c"),
-            ("gone".into(), Change::Deleted),
-        ]
-    );
+    fixture.write("c", "longer");
+    let modified = |name: &str| (name.to_owned(), Change::Modified);
+    assert_eq!(after(100), [modified("a"), modified("c")]);
+    fixture.write("d", "new");
+    assert_eq!(after(0), []);
+    fs::remove_file(fixture.in_workspace("d")).unwrap();
+    fs::remove_file(fixture.in_workspace("a")).unwrap();
+    let deleted = |name: &str| (name.to_owned(), Change::Deleted);
+    assert_eq!(after(100), [deleted("a"), deleted("d")]);
     assert_eq!(after(100), []);
 }
 
