@@ -155,6 +155,14 @@ pub struct Partial {
     /// later one of a target wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overlays: Vec<PartialOverlay>,
+    /// Paths in a writable bind that the program can neither change nor make; a relative one
+    /// starts at `/workspace`. One that begins with `.git/` holds for each repository in the
+    /// bind. Those of several files add up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub protect: Vec<PathBuf>,
+    /// Paths of the layers below that the program may change after all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unprotect: Vec<PathBuf>,
     /// What else is put into the cell's file system: writable file systems in
     /// memory, directories and symbolic links. Those of several files add up, the
     /// later one of a path wins.
@@ -287,7 +295,7 @@ macro_rules! later_wins {
 
 impl Partial {
     /// This layer with a later one on top: the later value of a field wins;
-    /// `env`, `binds`, `overlays`, `places`, `devices`, `files` and `without` add up by key.
+    /// `env`, `binds`, `overlays`, `protect`, `places`, `devices`, `files` and `without` add up by key.
     #[must_use]
     pub fn merge(mut self, mut later: Self) -> Self {
         if later.names_command() {
@@ -315,6 +323,13 @@ impl Partial {
         self.env.retain(|name, _| !later.env_unset.contains(name));
         self.env_unset.append(&mut later.env_unset);
         self.env.append(&mut later.env);
+        // What a later layer puts at the path of an earlier one's place replaces it.
+        self.places.retain(|place| {
+            let at = |target: &Option<PathBuf>| target.as_ref() == Some(&place.path);
+            !(later.places.iter().any(|new| new.path == place.path)
+                || later.binds.iter().any(|new| at(&new.target))
+                || later.overlays.iter().any(|new| at(&new.target)))
+        });
         self.binds
             .retain(|bind| later.binds.iter().all(|new| new.target != bind.target));
         self.binds.append(&mut later.binds);
@@ -325,8 +340,9 @@ impl Partial {
                 .all(|new| new.target != overlay.target)
         });
         self.overlays.append(&mut later.overlays);
-        self.places
-            .retain(|place| later.places.iter().all(|new| new.path != place.path));
+        (self.protect).retain(|path| !later.unprotect.contains(path));
+        self.protect.append(&mut later.protect);
+        self.unprotect.append(&mut later.unprotect);
         self.places.append(&mut later.places);
         self.devices
             .retain(|device| later.devices.iter().all(|new| new.name != device.name));
@@ -359,6 +375,10 @@ impl Partial {
             if let Some(source) = &mut file.source {
                 root(source, cwd);
             }
+        }
+        for path in self.protect.iter_mut().chain(&mut self.unprotect) {
+            root(path, Path::new(WORKSPACE));
+            *path = path.components().collect();
         }
         if let Some(inner) = &mut self.cwd {
             root(inner, Path::new(WORKSPACE));

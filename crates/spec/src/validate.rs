@@ -214,6 +214,14 @@ impl Found {
         self.places(&partial.places, &mut targets);
         self.files(&partial.files, &mut targets);
         self.tmpfs(partial);
+        for (field, paths) in [
+            ("protect", &partial.protect),
+            ("unprotect", &partial.unprotect),
+        ] {
+            for (index, path) in paths.iter().enumerate() {
+                self.inner_path(&format!("{field}[{index}]"), path);
+            }
+        }
     }
 
     fn binds<'p>(&mut self, binds: &'p [PartialBind], targets: &mut BTreeSet<&'p Path>) {
