@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::fail::{At, Call, Fail, Site};
-use super::mounts::{BASE, Root, is_directory, open_in, write_all};
+use super::mounts::{BASE, Root, open_in, write_all};
 use plan::PLACEHOLDERS;
 use sys::beneath::Beneath;
 use sys::mount::{self, attr};
@@ -29,16 +29,18 @@ pub(super) fn place(root: &mut Root, site: Site, bind: &Path, target: &Path) -> 
         at.push(name);
         let found = match Beneath::new(&parent).find_link(name) {
             Err(Errno::ENOENT) => {
-                make_placeholder(site, &parent, name)?;
+                if !make_placeholder(site, &parent, name)? {
+                    return Ok(());
+                }
                 let found = Beneath::new(&parent).find_link(name);
                 return cover(root, site, &found.at(site, Call::Openat2)?, true);
             }
             found => found.at(site, Call::Openat2)?,
         };
-        if is_link(&found).at(site, Call::Openat2)? {
+        if kind(&found).at(site, Call::Openat2)? == SFlag::S_IFLNK {
             return Err(site.failed(Call::Openat2, Errno::ELOOP));
         }
-        let leads_on = names.peek().is_some() && is_directory(&found).at(site, Call::Openat2)?;
+        let leads_on = names.peek().is_some() && is_open(&found).at(site, Call::Openat2)?;
         if !leads_on {
             return cover(root, site, &found, true);
         }
@@ -63,8 +65,9 @@ fn cover(root: &mut Root, site: Site, found: &OwnedFd, is_sealed: bool) -> Resul
     Ok(())
 }
 
-/// Makes what stands for a path that is missing. Another cell may have made it meanwhile.
-fn make_placeholder(site: Site, parent: &OwnedFd, name: &OsStr) -> Result<(), Fail> {
+/// Makes what stands for a path that is missing, which another cell may have done meanwhile;
+/// false where what is there is read-only, as what stands for a directory of the path is.
+fn make_placeholder(site: Site, parent: &OwnedFd, name: &OsStr) -> Result<bool, Fail> {
     let content = PLACEHOLDERS.iter().find(|(file, _)| name == *file);
     let made = match content {
         None => mkdirat(parent, name, Mode::from_bits_truncate(0o555)),
@@ -75,12 +78,18 @@ fn make_placeholder(site: Site, parent: &OwnedFd, name: &OsStr) -> Result<(), Fa
         }
     };
     match made {
-        Ok(()) | Err(Errno::EEXIST) => Ok(()),
+        Ok(()) | Err(Errno::EEXIST) => Ok(true),
+        Err(Errno::EROFS) => Ok(false),
         Err(errno) => Err(site.failed(Call::Mkdir, errno)),
     }
 }
 
-fn is_link(found: &OwnedFd) -> Result<bool, Errno> {
+/// Whether it is a directory that can be written to. One that stands for a missing path cannot.
+fn is_open(found: &OwnedFd) -> Result<bool, Errno> {
+    Ok(kind(found)? == SFlag::S_IFDIR && fstat(found)?.st_mode & 0o222 != 0)
+}
+
+fn kind(found: &OwnedFd) -> Result<SFlag, Errno> {
     let mode = fstat(found)?.st_mode;
-    Ok(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()) == SFlag::S_IFLNK)
+    Ok(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()))
 }
