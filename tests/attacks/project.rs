@@ -19,6 +19,7 @@ pub(crate) const SUITE: Suite = Suite {
     attacks: &[],
     scenes: &[
         scene("attacks", attacks),
+        scene("other-ways-in", other_ways_in),
         scene("what-it-may-do", what_it_may_do),
         scene("a-new-repository", a_new_repository),
         scene("a-worktree", a_worktree),
@@ -61,10 +62,7 @@ const ATTACKS: [(&str, &str); 26] = [
         "hooks elsewhere",
         "mkdir h; echo evil > h/pre-commit; rm -rf .git/hooks; ln -sT ../h .git/hooks",
     ),
-    (
-        "a hard link",
-        "ln .git/config alias; echo evil >> alias",
-    ),
+    ("a hard link", "ln .git/config alias; echo evil >> alias"),
     ("a missing file", "echo evil > .mcp.json"),
     (
         "a missing file, renamed",
@@ -185,6 +183,35 @@ fn attacks(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// By another path that shows the same files.
+fn other_ways_in(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let top = project(&scratch, "project")?;
+    let again = ["--workspace-at", "/mnt/data", "--cwd", "/mnt/data"];
+    let evil = "echo evil > .git/config; echo evil > .mcp.json; mv .git away; echo x > file";
+    let open = project(&scratch, "open")?;
+    cell(stage, &open, evil).option(again).run()?;
+    assert!(is_harmed(&open), "it does nothing without protection");
+    agent(stage, &top, evil)
+        .option(again)
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert!(!is_harmed(&top));
+    assert_eq!(fs::read_to_string(top.join("file"))?, "x\n");
+    agent(stage, &top, &format!("cd /data; {evil}"))
+        .rw(&top, Path::new("/data"))
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert!(!is_harmed(&top));
+    let above = format!("cd /data/project; {evil}");
+    agent(stage, &top, &above)
+        .rw(scratch.path(), Path::new("/data"))
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert!(!is_harmed(&top));
+    Ok(())
+}
+
 fn what_it_may_do(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let top = project(&scratch, "project")?;
@@ -206,7 +233,11 @@ fn what_it_may_do(stage: &Stage) -> Check {
     );
     let is_about_files = |warning: &&String| warning.contains("/workspace is a bind");
     assert_eq!(run.record.warnings.iter().find(is_about_files), None);
-    let created = run.record.files.iter().find(|file| file.path == "src/new.c".into());
+    let created = run
+        .record
+        .files
+        .iter()
+        .find(|file| file.path == "src/new.c".into());
     let created = created.ok_or_else(|| fail("not listed"))?;
     assert_eq!((created.size, created.sha256.is_some()), (Some(2), true));
     assert_eq!(fs::read_to_string(top.join(".git/HEAD"))?, "ref\n");
@@ -226,7 +257,11 @@ fn a_new_repository(stage: &Stage) -> Check {
     let run = agent(stage, &top, script).run()?.ended(Outcome::Ok)?;
     let listed: Vec<String> = changes(&run).into_iter().map(|(path, _)| path).collect();
     assert_eq!(listed, ["new/.git/config", "new/.git/hooks/post-checkout"]);
-    assert!(warning(&run, "new/.git").is_some(), "{:?}", run.record.warnings);
+    assert!(
+        warning(&run, "new/.git").is_some(),
+        "{:?}",
+        run.record.warnings
+    );
     // From the next run on, it is protected as well.
     let run = agent(stage, &top, "echo more >> new/.git/config").run()?;
     assert_ne!(run.record.outcome, Outcome::Ok);
@@ -358,7 +393,10 @@ fn chosen_paths(stage: &Stage) -> Check {
         .rw(&other, Path::new("/data"))
         .option(["--protect", "/data"]);
     let (error, hint) = refused(itself.run()?)?;
-    assert!(error.contains("--protect /data") && hint.contains("--ro"), "{error}: {hint}");
+    assert!(
+        error.contains("--protect /data") && hint.contains("--ro"),
+        "{error}: {hint}"
+    );
     Ok(())
 }
 

@@ -237,7 +237,7 @@ impl Plan {
         let names = names::NameFiles::of(&spec.network, &host.names);
         let mut mounts = mounts::plan(spec, host, tree, &program.files, &names, &scratch)?;
         let protected = protect::choose(spec, host)?;
-        mounts.extend(protected.iter().flat_map(Protected::mounts));
+        protect::add(&protected, &mut mounts);
         Ok(Self {
             id: new_id(host),
             namespaces: namespaces(spec),

@@ -29,8 +29,7 @@ pub struct Protected {
 }
 
 impl Protected {
-    /// The last of the cell's mounts: they cover whatever is there.
-    pub(super) fn mounts(&self) -> impl Iterator<Item = Mount> {
+    fn mounts(&self) -> impl Iterator<Item = Mount> {
         self.paths.iter().map(|path| Mount {
             target: self.target.join(path),
             kind: MountKind::Protected {
@@ -47,43 +46,70 @@ impl Protected {
 /// # Errors
 /// A path is a bind itself, or in a directory that is written back when the cell ends.
 pub(super) fn choose(spec: &Spec, host: &HostFacts) -> Result<Vec<Protected>> {
-    let mut all = Vec::new();
     for path in &spec.protect {
         refuse_kept(spec, path)?;
     }
-    for bind in spec.binds.iter().filter(|bind| bind.writable) {
-        let mut paths = BTreeSet::new();
-        for path in &spec.protect {
-            match path.strip_prefix(&bind.target) {
-                Ok(below) if below.as_os_str().is_empty() => {
-                    let message = "is what a writable bind shows, and not a path in it";
-                    return Err(SetupError::new(Step::Spec, message)
-                        .on(format!("--protect {}", path.display()))
-                        .hint("show it with --ro, or protect what is in it"));
-                }
-                Ok(below) if innermost(spec, path) == bind.target => {
-                    paths.insert(below.to_owned());
-                }
-                _ => {}
-            }
-        }
+    let writable = || spec.binds.iter().filter(|bind| bind.writable);
+    // On the host, since another bind may show the same files.
+    let mut protected = BTreeSet::new();
+    for bind in writable() {
+        let mut paths = named(spec, bind)?;
         let repositories = host.repositories.get(&bind.source);
-        paths.extend(of_repositories(
-            &paths,
-            repositories.map_or(&[], Vec::as_slice),
-        ));
-        let mut paths: Vec<PathBuf> = paths.into_iter().collect();
+        let repositories = repositories.map_or(&[][..], Vec::as_slice);
+        paths.extend(of_repositories(&paths, repositories));
+        protected.extend(paths.iter().map(|path| bind.source.join(path)));
+    }
+    let all = writable().map(|bind| {
+        let below = protected
+            .iter()
+            .filter_map(|path| path.strip_prefix(&bind.source).ok());
+        let below = below.filter(|path| !path.as_os_str().is_empty());
+        let mut paths: Vec<PathBuf> = below.map(Path::to_owned).collect();
         paths.sort_by_key(|path| path.components().count());
-        let target = bind.target.clone();
-        if !paths.is_empty() {
-            all.push(Protected {
-                target,
-                source: bind.source.clone(),
-                paths,
-            });
+        Protected {
+            target: bind.target.clone(),
+            source: bind.source.clone(),
+            paths,
+        }
+    });
+    Ok(all
+        .filter(|protected| !protected.paths.is_empty())
+        .collect())
+}
+
+/// Mounts each path right after its bind: what shows the bind again shows these mounts, too.
+pub(super) fn add(protected: &[Protected], mounts: &mut Vec<Mount>) {
+    for protected in protected {
+        let is_bind = |mount: &Mount| {
+            let is_writable = matches!(mount.kind, MountKind::Bind { writable: true, .. });
+            is_writable && mount.target == protected.target
+        };
+        let after = mounts
+            .iter()
+            .position(is_bind)
+            .map_or(mounts.len(), |bind| bind + 1);
+        mounts.splice(after..after, protected.mounts());
+    }
+}
+
+/// The protected paths that the spec names in a bind, relative to it.
+fn named(spec: &Spec, bind: &Bind) -> Result<BTreeSet<PathBuf>> {
+    let mut paths = BTreeSet::new();
+    for path in &spec.protect {
+        match path.strip_prefix(&bind.target) {
+            Ok(below) if below.as_os_str().is_empty() => {
+                let message = "is what a writable bind shows, and not a path in it";
+                return Err(SetupError::new(Step::Spec, message)
+                    .on(format!("--protect {}", path.display()))
+                    .hint("show it with --ro, or protect what is in it"));
+            }
+            Ok(below) if innermost(spec, path) == bind.target => {
+                paths.insert(below.to_owned());
+            }
+            _ => {}
         }
     }
-    Ok(all)
+    Ok(paths)
 }
 
 /// The writable binds in which paths of repositories are protected.
@@ -102,9 +128,7 @@ pub fn with_repositories(spec: &Spec) -> impl Iterator<Item = &Bind> {
 /// directories of git's own, and files that lead to such directories.
 fn of_repositories(paths: &BTreeSet<PathBuf>, repositories: &[PathBuf]) -> BTreeSet<PathBuf> {
     let own = paths.iter().filter_map(|path| path.strip_prefix(GIT).ok());
-    let own: Vec<&Path> = own
-        .filter(|below| !below.as_os_str().is_empty())
-        .collect();
+    let own: Vec<&Path> = own.filter(|below| !below.as_os_str().is_empty()).collect();
     let others = repositories
         .iter()
         .filter(|path| path.as_path() != Path::new(GIT));
@@ -164,6 +188,9 @@ mod tests {
                 ".git/modules/x/config"
             ])
         );
-        assert_eq!(of_repositories(&set(&[".git", ".envrc"]), &others), set(&[]));
+        assert_eq!(
+            of_repositories(&set(&[".git", ".envrc"]), &others),
+            set(&[])
+        );
     }
 }

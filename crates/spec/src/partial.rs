@@ -323,13 +323,6 @@ impl Partial {
         self.env.retain(|name, _| !later.env_unset.contains(name));
         self.env_unset.append(&mut later.env_unset);
         self.env.append(&mut later.env);
-        // What a later layer puts at the path of an earlier one's place replaces it.
-        self.places.retain(|place| {
-            let at = |target: &Option<PathBuf>| target.as_ref() == Some(&place.path);
-            !(later.places.iter().any(|new| new.path == place.path)
-                || later.binds.iter().any(|new| at(&new.target))
-                || later.overlays.iter().any(|new| at(&new.target)))
-        });
         self.binds
             .retain(|bind| later.binds.iter().all(|new| new.target != bind.target));
         self.binds.append(&mut later.binds);
@@ -343,6 +336,8 @@ impl Partial {
         (self.protect).retain(|path| !later.unprotect.contains(path));
         self.protect.append(&mut later.protect);
         self.unprotect.append(&mut later.unprotect);
+        self.places
+            .retain(|place| later.places.iter().all(|new| new.path != place.path));
         self.places.append(&mut later.places);
         self.devices
             .retain(|device| later.devices.iter().all(|new| new.name != device.name));

@@ -219,7 +219,14 @@ impl Found {
             ("unprotect", &partial.unprotect),
         ] {
             for (index, path) in paths.iter().enumerate() {
-                self.inner_path(&format!("{field}[{index}]"), path);
+                let ascends = path.components().any(|c| c == Component::ParentDir);
+                if path.file_name().is_none() || ascends || has_nul(path.as_os_str()) {
+                    let shown = path.display();
+                    self.push(
+                        format!("{field}[{index}]"),
+                        format!("is `{shown}`, but wants a path without `..` or NUL"),
+                    );
+                }
             }
         }
     }

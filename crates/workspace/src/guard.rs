@@ -59,7 +59,9 @@ impl Drop for Guard {
 fn share(protected: &Protected) -> Result<Flock<OwnedFd>> {
     let shown = protected.source.display();
     let mut directory = open_top(&protected.source, Step::Inputs).map_err(|error| {
-        error.hint("--protect is for a directory: name one that you may read, as SRC in --rw SRC[:DST]")
+        error.hint(
+            "--protect is for a directory: name one that you may read, as SRC in --rw SRC[:DST]",
+        )
     })?;
     let began = Instant::now();
     loop {
@@ -107,12 +109,10 @@ pub(super) fn is_placeholder(parent: &impl AsFd, name: &OsStr, stat: &FileStat) 
         let mut buffer = [0; 16];
         stat.st_mode & 0o222 == 0
             && stat.st_size == content.len() as i64
-            && Beneath::new(parent)
-                .read(name)
-                .is_ok_and(|file| {
-                    let read = nix::unistd::read(&file, &mut buffer);
-                    read.is_ok_and(|length| &buffer[..length] == content.as_bytes())
-                })
+            && Beneath::new(parent).read(name).is_ok_and(|file| {
+                let read = nix::unistd::read(&file, &mut buffer);
+                read.is_ok_and(|length| &buffer[..length] == content.as_bytes())
+            })
     })
 }
 

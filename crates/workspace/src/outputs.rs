@@ -5,7 +5,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Baseline, Caps, CodeFile, KeptDir, Lower, OutDir, Outputs, Project, Tree, collect, is_empty};
+use super::{
+    Baseline, Caps, CodeFile, KeptDir, Lower, OutDir, Outputs, Project, Tree, collect, is_empty,
+};
 use plan::{Plan, Storage};
 use record::error::{Result, SetupError, Step};
 use record::{FileChange, FileSkipped};

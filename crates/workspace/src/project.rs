@@ -5,24 +5,27 @@
 //! that. What git stores is left out; what git runs or obeys is not.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use nix::dir::Type;
+use nix::dir::{Dir, Type};
+use nix::errno::Errno;
 use nix::fcntl::AtFlags;
-use nix::sys::stat::{FileStat, SFlag, fstatat};
+use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
 
-use super::walk::{DEEPEST, LONGEST_PATH, open_file};
 use super::guard::is_placeholder;
+use super::walk::{DEEPEST, IS_LINK, LONGEST_PATH, kind_at};
 use super::{Caps, Digest, Outputs, media};
-use spec::TmpfsLimit;
 use plan::{Plan, Protected};
 use record::bytes::{RawText, hex};
 use record::error::{Result, Step};
 use record::{Change, FileChange, FileSkipped};
-use spec::{Bytes, WORKSPACE};
+use spec::{Bytes, TmpfsLimit, WORKSPACE};
 use sys::beneath::{Beneath, entries};
 use sys::tree::{kind_of, open_top};
 
@@ -52,13 +55,10 @@ pub struct Project {
     before: Snapshot,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Snapshot {
     files: BTreeMap<RawText, State>,
     repositories: BTreeSet<RawText>,
-    /// Bytes that there is room for.
-    room: usize,
-    entries_left: usize,
     /// Whether there was more.
     is_cut: bool,
 }
@@ -87,10 +87,10 @@ impl Project {
     /// # Errors
     /// One cannot be opened.
     pub fn open_all(plan: &Plan) -> Result<Vec<Self>> {
-        plan.protected.iter().map(Self::open).collect()
+        plan.protected.iter().map(Self::of).collect()
     }
 
-    fn open(protected: &Protected) -> Result<Self> {
+    fn of(protected: &Protected) -> Result<Self> {
         let directory = open_top(&protected.source, Step::Inputs)?;
         let target = &protected.target;
         let shown = target.strip_prefix(WORKSPACE).unwrap_or(target);
@@ -120,9 +120,8 @@ impl Project {
         let mut outputs = Outputs::default();
         let mut changes = 0;
         let mut left = MOST_READ.0;
-        let created = (after.files.iter()).filter(|(path, state)| {
-            self.before.files.get(*path).is_none_or(|was| was != *state)
-        });
+        let created = (after.files.iter())
+            .filter(|(path, state)| self.before.files.get(*path).is_none_or(|was| was != *state));
         let deleted = (self.before.files.keys()).filter(|path| !after.files.contains_key(*path));
         let all = created.map(|(path, _)| path).chain(deleted);
         for path in all {
@@ -211,16 +210,7 @@ impl Project {
         if change == Change::Deleted {
             return Ok(listed);
         }
-        let name = CString::new(path.as_bytes()).map_err(|error| error.to_string())?;
-        let is_link = || {
-            let found = Beneath::new(&self.directory).find_link(name.as_c_str());
-            let stat = found.and_then(nix::sys::stat::fstat);
-            stat.is_ok_and(|stat| kind_of(&stat) == SFlag::S_IFLNK)
-        };
-        let (file, stat) = open_file(&self.directory, &name).map_err(|errno| match is_link() {
-            true => super::walk::IS_LINK.to_owned(),
-            false => format!("it cannot be read: {}", errno.desc().to_lowercase()),
-        })?;
+        let (file, stat) = self.open(path)?;
         let size = stat.st_size.cast_unsigned();
         listed.size = Some(size);
         let is_in_time = until.is_none_or(|until| Instant::now() < until);
@@ -229,7 +219,7 @@ impl Project {
         };
         *left = rest;
         let mut start = Vec::new();
-        let digest = Digest::of(std::io::Read::take(file, size), |piece: &[u8]| {
+        let digest = Digest::of(file.take(size), |piece: &[u8]| {
             if start.is_empty() {
                 start.extend_from_slice(&piece[..piece.len().min(media::START)]);
             }
@@ -241,35 +231,65 @@ impl Project {
         listed.media_type = Some(media::type_of(path.as_bytes(), &start).to_owned());
         Ok(listed)
     }
+
+    /// Opens a changed file.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn open(&self, path: &RawText) -> Result<(File, FileStat), String> {
+        match kind_at(self.directory.as_fd(), path) {
+            Ok(SFlag::S_IFLNK) => return Err(IS_LINK.to_owned()),
+            Ok(_) => {}
+            Err(errno) => return Err(unreadable(errno)),
+        }
+        let file = Beneath::new(&self.directory)
+            .on_one_mount()
+            .read(path.as_path());
+        let file = file.map_err(unreadable)?;
+        let stat = fstat(&file).map_err(unreadable)?;
+        match kind_of(&stat) {
+            SFlag::S_IFREG => Ok((file, stat)),
+            _ => Err("it is not a regular file".to_owned()),
+        }
+    }
+}
+
+fn unreadable(errno: Errno) -> String {
+    format!("it cannot be read: {}", errno.desc().to_lowercase())
 }
 
 impl Snapshot {
-    fn of(directory: &OwnedFd, protected: &[std::path::PathBuf]) -> Self {
-        let mut snapshot = Self {
-            files: BTreeMap::new(),
-            repositories: BTreeSet::new(),
+    fn of(directory: &OwnedFd, protected: &[PathBuf]) -> Self {
+        let mut look = Look {
+            top: directory,
+            protected,
+            snapshot: Self::default(),
             room: MOST_KEPT,
             entries_left: MOST_ENTRIES,
-            is_cut: false,
         };
-        snapshot.directory(directory, &mut Vec::new(), 0, false, protected);
-        snapshot
+        look.directory(&mut Vec::new(), 0, false);
+        look.snapshot
     }
+}
 
-    /// Adds the directory `path`. `in_git` is whether it lies in one of git's own.
-    fn directory(
-        &mut self,
-        top: &OwnedFd,
-        path: &mut Vec<u8>,
-        depth: usize,
-        in_git: bool,
-        protected: &[std::path::PathBuf],
-    ) {
+/// A walk through the directory, which follows nothing.
+struct Look<'a> {
+    top: &'a OwnedFd,
+    protected: &'a [PathBuf],
+    snapshot: Snapshot,
+    /// Bytes that there is room for.
+    room: usize,
+    entries_left: usize,
+}
+
+impl Look<'_> {
+    /// Looks at the directory `path`. `in_git` is whether it lies in one of git's own.
+    fn directory(&mut self, path: &mut Vec<u8>, depth: usize, in_git: bool) {
         let shown = match path.as_slice() {
             [] => Path::new("."),
-            path => Path::new(as_name(path)),
+            path => Path::new(OsStr::from_bytes(path)),
         };
-        let Ok(mut dir) = Beneath::new(top).on_one_mount().list(shown) else {
+        let Ok(mut dir) = Beneath::new(self.top).on_one_mount().list(shown) else {
             return;
         };
         let found: Vec<(CString, Option<Type>)> = entries(&mut dir)
@@ -278,61 +298,70 @@ impl Snapshot {
             .map(|entry| (entry.file_name().to_owned(), entry.file_type()))
             .collect();
         self.entries_left -= found.len();
-        self.is_cut |= self.entries_left == 0;
-        let has = |name: &str| found.iter().any(|(other, _)| other.to_bytes() == name.as_bytes());
+        self.snapshot.is_cut |= self.entries_left == 0;
+        let has = |name: &str| (found.iter()).any(|(other, _)| other.as_bytes() == name.as_bytes());
         let is_repository = has("HEAD") && (has("objects") || has("commondir"));
         if is_repository && self.takes(path) {
-            self.repositories.insert(RawText::from(path.clone()));
+            let repository = RawText::from(path.clone());
+            self.snapshot.repositories.insert(repository);
         }
-        let in_git = in_git || is_repository;
         for (name, kind) in found {
-            let bytes = name.as_bytes();
-            let is = |names: &[&str]| names.iter().any(|name| bytes == name.as_bytes());
             let length = path.len();
-            if length + bytes.len() >= LONGEST_PATH {
-                self.is_cut = true;
+            if length + name.as_bytes().len() >= LONGEST_PATH {
+                self.snapshot.is_cut = true;
                 continue;
             }
             if length > 0 {
                 path.push(b'/');
             }
-            path.extend(bytes);
-            match kind {
-                Some(Type::Directory) if in_git && is(&STORAGE) => {}
-                Some(Type::Directory) if depth < DEEPEST => {
-                    let in_hooks = in_git && bytes == b"hooks";
-                    self.directory(top, path, depth + 1, in_git && !in_hooks, protected);
-                }
-                _ if in_git && !is(&OBEYED) && !is_protected(path, protected) => {}
-                Some(Type::File | Type::Symlink) => {
-                    let stat = fstatat(&dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
-                    if let Ok(stat) = stat
-                        && !is_placeholder(&dir, as_name(name.as_bytes()), &stat)
-                        && self.takes(path)
-                    {
-                        self.files.insert(path.clone().into(), State::of(&stat));
-                    }
-                }
-                _ => {}
-            }
+            path.extend(name.as_bytes());
+            self.entry(&dir, &name, kind, path, depth, in_git || is_repository);
             path.truncate(length);
         }
+    }
+
+    /// Looks at the entry `name` of `dir`, at `path`.
+    fn entry(
+        &mut self,
+        dir: &Dir,
+        name: &CString,
+        kind: Option<Type>,
+        path: &mut Vec<u8>,
+        depth: usize,
+        in_git: bool,
+    ) {
+        let is = |names: &[&str]| names.iter().any(|own| name.as_bytes() == own.as_bytes());
+        match kind {
+            Some(Type::Directory) if in_git && is(&STORAGE) => {}
+            Some(Type::Directory) if depth < DEEPEST => {
+                self.directory(path, depth + 1, in_git && !is(&["hooks"]));
+            }
+            Some(Type::Directory) => self.snapshot.is_cut = true,
+            _ if in_git && !is(&OBEYED) && !self.is_protected(path) => {}
+            Some(Type::File | Type::Symlink) => {
+                let stat = fstatat(dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+                if let Ok(stat) = stat
+                    && !is_placeholder(dir, OsStr::from_bytes(name.as_bytes()), &stat)
+                    && self.takes(path)
+                {
+                    let path = RawText::from(path.clone());
+                    self.snapshot.files.insert(path, State::of(&stat));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn is_protected(&self, path: &[u8]) -> bool {
+        let path = Path::new(OsStr::from_bytes(path));
+        self.protected.iter().any(|other| other == path)
     }
 
     /// Whether there is room for a path.
     fn takes(&mut self, path: &[u8]) -> bool {
         let left = self.room.checked_sub(path.len() + EACH);
-        self.is_cut |= left.is_none();
+        self.snapshot.is_cut |= left.is_none();
         self.room = left.unwrap_or(0);
         left.is_some()
     }
-}
-
-fn is_protected(path: &[u8], protected: &[std::path::PathBuf]) -> bool {
-    protected.iter().any(|other| other == Path::new(as_name(path)))
-}
-
-fn as_name(path: &[u8]) -> &std::ffi::OsStr {
-    use std::os::unix::ffi::OsStrExt as _;
-    std::ffi::OsStr::from_bytes(path)
 }

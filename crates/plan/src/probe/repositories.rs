@@ -43,12 +43,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn directory(
-        &mut self,
-        path: &Path,
-        listed: ReadDir,
-        stack: &mut Vec<PathBuf>,
-    ) -> Result<()> {
+    fn directory(&mut self, path: &Path, listed: ReadDir, stack: &mut Vec<PathBuf>) -> Result<()> {
         let is_deepest = path.components().count() >= DEEPEST;
         let (mut directories, mut has_head, mut has_rest) = (Vec::new(), false, false);
         for entry in listed.flatten() {
@@ -72,7 +67,10 @@ impl Search<'_> {
         }
         // What git stores is in directories without repositories.
         let is_storage = |name: &&std::ffi::OsString| {
-            is_repository && ["objects", "refs", "logs", "hooks"].iter().any(|own| *name == own)
+            is_repository
+                && ["objects", "refs", "logs", "hooks"]
+                    .iter()
+                    .any(|own| *name == own)
         };
         if !is_deepest {
             let deeper = directories.iter().filter(|name| !is_storage(name));
