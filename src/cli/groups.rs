@@ -185,6 +185,16 @@ pub struct Files {
         value_parser = OsStringValueParser::new().try_map(path_pair)
     )]
     pub overlay: Vec<PathPair>,
+    /// Keep the program from changing or making a path in a directory of --rw; a relative
+    /// PATH starts at /workspace, and one that begins with .git/ holds for each repository
+    /// there. What is missing gets an empty directory on the host until the cell ends
+    /// (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub protect: Vec<PathBuf>,
+    /// Let the program change a path that the profile or the spec file protects
+    /// (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub unprotect: Vec<PathBuf>,
     /// Mount an empty writable tmpfs; its SIZE counts towards --memory as it fills
     /// [default: as large as --tmp-size] (repeatable, at most 8)
     #[arg(
@@ -267,6 +277,8 @@ impl Group for Files {
         "ro-try",
         "rw-try",
         "overlay",
+        "protect",
+        "unprotect",
         "tmpfs",
         "dir",
         "symlink",

@@ -243,6 +243,8 @@ impl Options {
                     target: pair.target.clone(),
                 })
                 .collect(),
+            protect: self.files.protect.clone(),
+            unprotect: self.files.unprotect.clone(),
             places: self.places(),
             devices: self.files.dev.clone(),
             pass_fd: self.pass_fd.clone(),

@@ -22,6 +22,7 @@ mod namespaces;
 mod network;
 mod no_exec;
 mod output_files;
+mod project;
 mod raw_bytes;
 mod release_agent;
 mod root_inside;
@@ -66,6 +67,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &floods::SUITE,
     &raw_bytes::SUITE,
     &output_files::SUITE,
+    &project::SUITE,
     &archives::SUITE,
     &network::SUITE,
     &side_doors::SUITE,

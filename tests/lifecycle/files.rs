@@ -28,11 +28,11 @@ pub(crate) const SUITE: Suite = Suite {
     actors: &[],
 };
 
-pub(super) fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-pub(super) fn changes(run: &Run) -> Vec<(String, Change)> {
+pub(crate) fn changes(run: &Run) -> Vec<(String, Change)> {
     let all = run.record.files.iter();
     all.map(|file| (file.path.to_string(), file.change))
         .collect()

@@ -176,7 +176,7 @@ fn on_any_host(step: Step, errno: Errno, call: &str) -> Option<&'static str> {
             "there is no such path in the rootfs or bind that holds the target, and cellblock creates none there: choose a target below /mnt, /workspace or a new top-level directory"
         }
         (Step::Mount, E::ELOOP) => {
-            "a symbolic link is on the path, and none is followed below a rootfs: name the real path"
+            "a symbolic link is on the path, and none is followed below a rootfs or to what is protected: name the real path (for a path of the profile, --unprotect it and --protect the real one)"
         }
         (Step::Mount, E::EINVAL) if call == "move_mount" => {
             "a file and a directory cannot cover each other: choose another target"

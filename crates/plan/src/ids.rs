@@ -136,6 +136,7 @@ mod tests {
             id_map: id_map.to_vec(),
             names: crate::probe::HostNames::default(),
             devices: Vec::new(),
+            repositories: Default::default(),
         }
     }
 

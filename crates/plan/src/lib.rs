@@ -30,6 +30,7 @@ mod mounts;
 mod names;
 pub mod probe;
 mod program;
+mod protect;
 mod rlimits;
 pub mod rootfs;
 mod scratch;
@@ -43,6 +44,7 @@ pub use key::PlanKey;
 pub use landlock::{Access, LandlockPlan, LandlockRule, TCP_ABI, UDP_ABI};
 pub use mounts::{Mount, MountKind, Seal, Source};
 pub use program::{Program, Request as ProgramRequest};
+pub use protect::{PLACEHOLDERS, Protected, with_repositories};
 pub use rlimits::Rlimit;
 pub use scratch::{ScratchDir, Storage};
 pub use trust::{Trust, host_bundle};
@@ -72,6 +74,8 @@ pub struct Plan {
     pub tmpfs: Vec<PathBuf>,
     /// Writable views of host directories, in the order of their mounts.
     pub overlays: Vec<Overlay>,
+    /// Paths in writable binds that the program can neither change nor make.
+    pub protected: Vec<Protected>,
     /// Files copied into `/workspace`.
     pub files: Vec<InputFile>,
     /// The initial content of `/workspace`, before `files`.
@@ -231,7 +235,9 @@ impl Plan {
         keep_network(spec)?;
         let scratch = scratch::choose(spec)?;
         let names = names::NameFiles::of(&spec.network, &host.names);
-        let mounts = mounts::plan(spec, host, tree, &program.files, &names, &scratch)?;
+        let mut mounts = mounts::plan(spec, host, tree, &program.files, &names, &scratch)?;
+        let protected = protect::choose(spec, host)?;
+        protect::add(&protected, &mut mounts);
         Ok(Self {
             id: new_id(host),
             namespaces: namespaces(spec),
@@ -245,6 +251,7 @@ impl Plan {
             trust: trust::Trust::of(&spec.network),
             overlays: overlays_of(&mounts),
             mounts,
+            protected,
             tmpfs: spec.tmpfs().map(|(path, _)| path.to_owned()).collect(),
             scratch,
             files: spec.files.clone(),

@@ -2,9 +2,10 @@
 //!
 //! Everything here costs microseconds. `doctor` tries the rest for real.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
@@ -19,6 +20,7 @@ mod filters;
 pub mod mounts;
 mod names;
 mod processor;
+pub mod repositories;
 mod user_limits;
 
 pub use devices::HostDevice;
@@ -63,6 +65,9 @@ pub struct HostFacts {
     pub names: HostNames,
     /// Its devices that the spec names, in that order; read where there are any.
     pub devices: Vec<HostDevice>,
+    /// Repositories of git in directories that it binds writable, by the directory; looked for
+    /// where their paths are protected.
+    pub repositories: BTreeMap<PathBuf, Vec<PathBuf>>,
 }
 
 impl HostFacts {
@@ -93,6 +98,7 @@ impl HostFacts {
             id_map: if uid == 0 { read_id_map()? } else { Vec::new() },
             names: HostNames::default(),
             devices: Vec::new(),
+            repositories: BTreeMap::new(),
         })
     }
 }

@@ -22,6 +22,7 @@ impl Plan {
             !matches!(
                 mount.kind,
                 MountKind::Overlay { .. }
+                    | MountKind::Protected { .. }
                     | MountKind::Bind {
                         writable: true,
                         device: false,
@@ -31,6 +32,7 @@ impl Plan {
         });
         plan.scratch.retain(super::ScratchDir::is_own);
         plan.overlays = Vec::new();
+        plan.protected = Vec::new();
         plan.files = Vec::new();
         plan.files_from = None;
         plan.egress = None;

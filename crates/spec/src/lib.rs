@@ -126,6 +126,8 @@ pub struct Spec {
     pub absent: Vec<PathBuf>,
     /// Writable views of host directories.
     pub overlays: Vec<Overlay>,
+    /// Paths inside, in writable binds, that the program can neither change nor make.
+    pub protect: BTreeSet<PathBuf>,
     /// What else is put into the file system.
     pub places: Vec<Place>,
     /// Character devices of the host's that the cell has.

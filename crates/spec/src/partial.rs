@@ -155,6 +155,14 @@ pub struct Partial {
     /// later one of a target wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overlays: Vec<PartialOverlay>,
+    /// Paths in a writable bind that the program can neither change nor make; a relative one
+    /// starts at `/workspace`. One that begins with `.git/` holds for each repository in the
+    /// bind. Those of several files add up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub protect: Vec<PathBuf>,
+    /// Paths of the layers below that the program may change after all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unprotect: Vec<PathBuf>,
     /// What else is put into the cell's file system: writable file systems in
     /// memory, directories and symbolic links. Those of several files add up, the
     /// later one of a path wins.
@@ -287,7 +295,7 @@ macro_rules! later_wins {
 
 impl Partial {
     /// This layer with a later one on top: the later value of a field wins;
-    /// `env`, `binds`, `overlays`, `places`, `devices`, `files` and `without` add up by key.
+    /// `env`, `binds`, `overlays`, `protect`, `places`, `devices`, `files` and `without` add up by key.
     #[must_use]
     pub fn merge(mut self, mut later: Self) -> Self {
         if later.names_command() {
@@ -325,6 +333,9 @@ impl Partial {
                 .all(|new| new.target != overlay.target)
         });
         self.overlays.append(&mut later.overlays);
+        (self.protect).retain(|path| !later.unprotect.contains(path));
+        self.protect.append(&mut later.protect);
+        self.unprotect.append(&mut later.unprotect);
         self.places
             .retain(|place| later.places.iter().all(|new| new.path != place.path));
         self.places.append(&mut later.places);
@@ -359,6 +370,10 @@ impl Partial {
             if let Some(source) = &mut file.source {
                 root(source, cwd);
             }
+        }
+        for path in self.protect.iter_mut().chain(&mut self.unprotect) {
+            root(path, Path::new(WORKSPACE));
+            *path = path.components().collect();
         }
         if let Some(inner) = &mut self.cwd {
             root(inner, Path::new(WORKSPACE));

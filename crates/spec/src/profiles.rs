@@ -16,9 +16,10 @@ pub const BASE: &str = "default";
 const DEEPEST: usize = 16;
 
 /// The profiles that are not a language's, the base first.
-static GENERAL: [Profile; 2] = [
+static GENERAL: [Profile; 3] = [
     profile!("default", "../../../policies/profiles/default.toml"),
     profile!("strict", "../../../policies/profiles/strict.toml"),
+    profile!("agent", "../../../policies/profiles/agent.toml"),
 ];
 
 /// All built-in profiles, the base first. Languages may share one.

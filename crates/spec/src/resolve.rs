@@ -293,6 +293,7 @@ fn complete(merged: Partial, profile: String, command: Command, ask: &Ask<'_>) -
             })
             .collect(),
         absent: Vec::new(),
+        protect: merged.protect.into_iter().collect(),
         places: (merged.places.into_iter())
             .map(|place| place.complete(limits.tmp))
             .collect(),
@@ -409,7 +410,7 @@ fn read_only(file: PartialFile) -> Result<ReadOnlyFile> {
 
 /// The flag that sets a field, for messages.
 fn flag_of(field: &str) -> String {
-    const NAMED: [(&str, &str); 15] = [
+    const NAMED: [(&str, &str); 17] = [
         ("argv", "PROG"),
         ("args", "ARGS"),
         ("code_file", "FILE"),
@@ -421,6 +422,8 @@ fn flag_of(field: &str) -> String {
         ("places", "--tmpfs, --dir, --symlink or --workspace-at"),
         ("overlays", "--overlay"),
         ("devices", "--dev"),
+        ("protect", "--protect"),
+        ("unprotect", "--unprotect"),
         ("files", "--file"),
         ("env_unset", "--env-unset"),
         ("env", "--env"),

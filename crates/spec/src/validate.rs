@@ -214,6 +214,21 @@ impl Found {
         self.places(&partial.places, &mut targets);
         self.files(&partial.files, &mut targets);
         self.tmpfs(partial);
+        for (field, paths) in [
+            ("protect", &partial.protect),
+            ("unprotect", &partial.unprotect),
+        ] {
+            for (index, path) in paths.iter().enumerate() {
+                let ascends = path.components().any(|c| c == Component::ParentDir);
+                if path.file_name().is_none() || ascends || has_nul(path.as_os_str()) {
+                    let shown = path.display();
+                    self.push(
+                        format!("{field}[{index}]"),
+                        format!("is `{shown}`, but wants a path without `..` or NUL"),
+                    );
+                }
+            }
+        }
     }
 
     fn binds<'p>(&mut self, binds: &'p [PartialBind], targets: &mut BTreeSet<&'p Path>) {

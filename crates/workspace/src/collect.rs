@@ -37,6 +37,8 @@ pub struct Outputs {
     pub truncated: BTreeMap<String, Truncation>,
     /// What stopped the collection or the copying out.
     pub error: Option<SetupError>,
+    /// What else the caller should know of them.
+    pub warnings: Vec<String>,
 }
 
 impl Outputs {
@@ -65,6 +67,7 @@ impl Outputs {
         self.skipped.extend(other.skipped);
         self.skipped.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         self.skipped.truncate(caps.listed);
+        self.warnings.extend(other.warnings);
         for (list, cut) in other.truncated {
             match self.truncated.get_mut(&list) {
                 Some(known) => {
@@ -90,7 +93,7 @@ impl Outputs {
         names
     }
 
-    fn note_cut(&mut self, list: &str, part: &str, total: u64, kept: u64) {
+    pub(super) fn note_cut(&mut self, list: &str, part: &str, total: u64, kept: u64) {
         if total > kept {
             let cut = Truncation {
                 total,

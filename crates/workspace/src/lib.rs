@@ -29,12 +29,14 @@ mod collect;
 pub mod copy;
 mod digest;
 mod fill;
+mod guard;
 pub mod inputs;
 mod kept;
 mod media;
 mod out_dir;
 pub mod outputs;
 mod overlay;
+mod project;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -46,9 +48,11 @@ pub use code_file::CodeFile;
 pub use collect::Outputs;
 pub(crate) use collect::collect;
 pub(crate) use digest::Digest;
+pub use guard::Guard;
 pub use kept::KeptDir;
 pub use out_dir::OutDir;
 pub use overlay::Lower;
+pub use project::Project;
 pub use stage::{Entry, Kind, Piece, Stage};
 
 /// A tmpfs of the cell's, when no process can change it any more.

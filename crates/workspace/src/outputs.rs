@@ -2,9 +2,12 @@
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Baseline, Caps, CodeFile, KeptDir, Lower, OutDir, Outputs, Tree, collect, is_empty};
+use super::{
+    Baseline, Caps, CodeFile, KeptDir, Lower, OutDir, Outputs, Project, Tree, collect, is_empty,
+};
 use plan::{Plan, Storage};
 use record::error::{Result, SetupError, Step};
 use record::{FileChange, FileSkipped};
@@ -52,12 +55,14 @@ pub struct Collection<'a> {
     pub kept: &'a [KeptDir],
     /// The host's directories of the plan's overlays, in its order.
     pub lowers: &'a RefCell<Vec<Lower>>,
+    /// The host's directories with protected paths.
+    pub projects: &'a RefCell<Vec<Project>>,
     /// Called with each change as soon as it is known.
     pub report: &'a dyn Fn(&FileChange),
 }
 
 /// Lists what changed, copies it out, and writes kept directories back. Binds are the
-/// host's: nothing in them is looked at.
+/// host's: nothing in them is looked at, unless paths in them are protected.
 pub fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs {
     let mut outputs = Outputs::default();
     if from.kept.is_empty() && !from.has_files(from.scratch, baseline) {
@@ -110,6 +115,13 @@ pub fn gather(from: &Collection<'_>, baseline: &mut Baseline) -> Outputs {
             &caps,
         );
     }
+    for project in from.projects.borrow_mut().iter_mut() {
+        let caps = Caps {
+            until,
+            ..Caps::of(project.limit())
+        };
+        outputs.join(project.collect(&caps, from.report), &caps);
+    }
     outputs
 }
 
@@ -120,6 +132,7 @@ impl Collection<'_> {
         let mut own = self.plan.own_scratch().zip(scratch);
         let workspace = own.find(|(scratch, _)| scratch.name == Scratch::Workspace);
         !self.lowers.borrow().is_empty()
+            || !self.projects.borrow().is_empty()
             || !baseline.is_empty()
             || workspace.is_some_and(|(_, directory)| !is_empty(directory))
     }
@@ -142,11 +155,13 @@ fn name_in_full(skipped: &mut [FileSkipped], place: Scratch) {
 
 /// Says why changes in a workspace are not listed.
 pub fn not_listed(plan: &Plan) -> Option<String> {
-    match &plan.workspace()?.storage {
+    let workspace = plan.workspace()?;
+    let is_protected = |source: &Path| plan.protected.iter().any(|own| own.source == source);
+    match &workspace.storage {
         Storage::Bind {
             source,
             writable: true,
-        } => Some(format!(
+        } if !is_protected(source) => Some(format!(
             "files that the run changed are not listed: /workspace is a bind, and they are in {0}; with --workspace {0} they are",
             source.display()
         )),

@@ -13,7 +13,7 @@ use plan::rootfs::Lease;
 use plan::{Fallback, Plan};
 use record::error::{Result, SetupError, Step};
 use supervise::{Blank, Cancel, Cell, Denials, Program};
-use workspace::Stage;
+use workspace::{Guard, Stage};
 
 /// What a cell is made with, whatever its program.
 pub(super) struct Frame {
@@ -27,6 +27,8 @@ pub(super) struct Frame {
     pub(super) passed: Vec<(i32, OwnedFd)>,
     /// What the caller should know of its limits.
     pub(super) warnings: Vec<String>,
+    /// Dropped after the cell.
+    pub(super) guard: Guard,
 }
 
 impl Frame {
@@ -34,6 +36,7 @@ impl Frame {
     /// The step that failed.
     #[inline(never)]
     pub(super) fn of(plan: Plan, filter: Option<FilterPolicy>) -> Result<Self> {
+        let guard = Guard::hold(&plan)?;
         let mapped = idmap::map_binds(&plan)?;
         let mut warnings = Vec::new();
         let (cgroup, fallback) = hold_limits(&plan, &mut warnings)?;
@@ -53,6 +56,7 @@ impl Frame {
             fallback,
             passed: Vec::new(),
             warnings,
+            guard,
         })
     }
 
@@ -78,6 +82,8 @@ impl Frame {
             fallback: Fallback::default(),
             passed: Vec::new(),
             warnings: fallback_warning(held).into_iter().collect(),
+            // That of the cell.
+            guard: Guard::default(),
         })
     }
 

@@ -54,7 +54,12 @@ pub(super) fn places(spec: &Spec, plan: &Plan, tmpfs: &[OwnedFd]) -> Vec<PlaceRe
         device: number(plan, &device.path()),
         ..place(&device.path(), "device", !device.read_only)
     });
+    let protected = plan.protected.iter().flat_map(|protected| {
+        let paths = protected.paths.iter();
+        paths.map(|path| place(&protected.target.join(path), "protected", false))
+    });
     let callers = binds.chain(overlays).chain(absent).chain(made).chain(files);
+    let callers = callers.chain(protected);
     let mut all: Vec<PlaceRecord> = callers.chain(devices).collect();
     all.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     all

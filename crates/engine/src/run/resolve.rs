@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Compiled, FilterPolicy, sockets};
 use languages::{self, Driver};
-use plan::probe::{Filters, HostFacts, HostNames, devices};
+use plan::probe::{Filters, HostFacts, HostNames, devices, repositories};
 use plan::rootfs::{Lease, Tree};
 use plan::{Plan, ProgramRequest};
 use record::bytes::RawText;
@@ -96,6 +96,10 @@ fn put_together(spec: &Spec, mut host: HostFacts, compiled: Option<&Compiled>) -
     host.devices = (spec.devices.iter())
         .map(devices::find)
         .collect::<Result<_>>()?;
+    for bind in plan::with_repositories(spec) {
+        let found = repositories::beneath(&bind.source)?;
+        host.repositories.insert(bind.source.clone(), found);
+    }
     let program = program(spec, &tree, driver, compiled)?;
     let plan = Plan::new(spec, &host, &tree, program)?;
     plan.program.check_lengths()?;

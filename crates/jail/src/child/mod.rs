@@ -31,6 +31,7 @@ mod overlay;
 pub mod parcel;
 mod processes;
 mod program;
+mod protect;
 pub mod report;
 mod stdio;
 mod supervisors;

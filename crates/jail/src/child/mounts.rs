@@ -11,6 +11,7 @@ use super::Certificates;
 use super::fail::{At, Call, Fail, Site};
 use super::overlay;
 use super::program::RESERVED;
+use super::protect;
 use super::report::Reporter;
 use plan::{Mount, MountKind, Plan, Seal};
 use record::error::Step;
@@ -151,7 +152,7 @@ impl Root {
     }
 
     /// Forgets the directories that something on `path` covers.
-    fn forget(&mut self, path: &Path) {
+    pub(super) fn forget(&mut self, path: &Path) {
         let covered = |(known, _): &mut (PathBuf, OwnedFd)| known.starts_with(path);
         let covered = self.known.extract_if(.., covered);
         self.spent.extend(covered.map(|(_, directory)| directory));
@@ -190,6 +191,7 @@ fn place(root: &mut Root, site: Site, mount: &Mount, source: Option<OwnedFd>) ->
                 mount::clone_tree(workspace.as_raw_fd(), c"").at(site, Call::OpenTree)?;
             attach(root, site, mount, &workspace, true)
         }
+        (MountKind::Protected { bind }, _) => protect::place(root, site, bind, &mount.target),
         (MountKind::Overlay { .. }, Some(lower)) => overlay::place(root, site, mount, &lower),
         (_, Some(source)) => {
             let is_directory = match mount.kind {

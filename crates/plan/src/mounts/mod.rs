@@ -109,6 +109,13 @@ pub enum MountKind {
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         executable: bool,
     },
+    /// What is there in a writable bind, read-only; where nothing is, an empty directory that
+    /// is made on the host for as long as cells need it. The directories that lead to it cannot be
+    /// renamed.
+    Protected {
+        /// The bind's path inside.
+        bind: PathBuf,
+    },
     /// The workspace once more, which is mounted before.
     Workspace,
     /// The certificates that the cell trusts, which are made when it starts.

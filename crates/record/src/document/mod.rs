@@ -315,15 +315,17 @@ impl fmt::Display for Change {
 /// A file that the run changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileChange {
-    /// Path below `/workspace`; absolute for a file of an overlay elsewhere.
+    /// Path below `/workspace`; absolute for a file of an overlay, or of a bind with protected
+    /// paths, elsewhere.
     pub path: RawText,
     /// How it changed.
     pub change: Change,
     /// Size in bytes; null for a deleted file.
     pub size: Option<u64>,
-    /// SHA-256 of the content in hexadecimal; null for a deleted file.
+    /// SHA-256 of the content in hexadecimal; null for a deleted file, and for one in a bind that
+    /// is too large to be read.
     pub sha256: Option<String>,
-    /// Media type, from the content and the name; null for a deleted file.
+    /// Media type, from the content and the name; null where `sha256` is.
     pub media_type: Option<String>,
     /// The whole content, when it was requested, fits and is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none", default)]

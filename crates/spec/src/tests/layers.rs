@@ -418,3 +418,19 @@ proptest! {
         prop_assert_eq!(format!("{left:?}"), format!("{right:?}"));
     }
 }
+
+#[test]
+fn protected_paths_add_up_and_can_be_taken_away() {
+    let layer = |protect: &[&str], unprotect: &[&str]| {
+        let mut partial = Partial {
+            protect: protect.iter().map(PathBuf::from).collect(),
+            unprotect: unprotect.iter().map(PathBuf::from).collect(),
+            ..Partial::default()
+        };
+        partial.root_at(Path::new("/elsewhere"));
+        partial
+    };
+    let merged = layer(&["a", "b/", "/data/c"], &[]).merge(layer(&["d"], &["./b"]));
+    let expected = ["/workspace/a", "/data/c", "/workspace/d"].map(PathBuf::from);
+    assert_eq!(merged.protect, expected);
+}

@@ -28,7 +28,7 @@ use spec::{Scratch, Spec};
 use supervise::{Between, Cell, Control, Execution, Observer, OnStart, Request};
 use workspace::baseline;
 use workspace::outputs::{self, Collection, gather};
-use workspace::{Baseline, CodeFile, KeptDir, Lower, OutDir, Outputs};
+use workspace::{Baseline, CodeFile, Guard, KeptDir, Lower, OutDir, Outputs, Project};
 
 pub(crate) use driver::{Code, code_of};
 pub(crate) use start::From;
@@ -57,6 +57,10 @@ pub(crate) struct Live<'a> {
     info: Option<&'a Info>,
     /// The host's directories of its overlays.
     lowers: RefCell<Vec<Lower>>,
+    /// The host's directories with protected paths.
+    projects: RefCell<Vec<Project>>,
+    /// Dropped after the cell.
+    guard: Guard,
 }
 
 /// What a cell was made of.
@@ -148,6 +152,8 @@ impl<'a> Live<'a> {
         control: Option<&dyn Control>,
     ) -> Result<Executed<'a>> {
         let Self {
+            // The first one is dropped last.
+            guard,
             mut cell,
             facts,
             mut warnings,
@@ -159,6 +165,7 @@ impl<'a> Live<'a> {
             lease,
             info,
             lowers,
+            projects,
         } = self;
         let emitter = events.map(|events| {
             let start = cell.parts().0.start;
@@ -204,10 +211,14 @@ impl<'a> Live<'a> {
             // They are written back when the cell has ended.
             kept: &[],
             lowers: &lowers,
+            projects: &projects,
             report: &on_file,
         };
         let began_ns = work.began_ns;
-        if let Some(outputs) = gather_alive(&mut cell, &collection, &mut baseline, &mut warnings) {
+        if let Some(mut outputs) =
+            gather_alive(&mut cell, &collection, &mut baseline, &mut warnings)
+        {
+            warnings.append(&mut outputs.warnings);
             warnings.extend(outputs::not_listed(&facts.plan));
             note_lost_events(&mut warnings, events);
             let (running, observed) = cell.parts();
@@ -235,6 +246,8 @@ impl<'a> Live<'a> {
                 is_restored: false,
                 info: None,
                 lowers,
+                projects,
+                guard,
                 lease,
             };
             return Ok(Executed {
@@ -253,7 +266,8 @@ impl<'a> Live<'a> {
         let (running, observed) = cell.parts();
         (collection.scratch, collection.kept) = (&observed.scratch, &kept);
         collection.was_set_up = observed.failure.is_none();
-        let outputs = gather(&collection, &mut baseline);
+        let mut outputs = gather(&collection, &mut baseline);
+        warnings.append(&mut outputs.warnings);
         warnings.extend(outputs::not_listed(&facts.plan).filter(|_| collection.was_set_up));
         note_lost_events(&mut warnings, events);
         let record = assemble::record(Parts {
@@ -293,6 +307,7 @@ impl<'a> Live<'a> {
             code_file: None,
             kept: &[],
             lowers: &self.lowers,
+            projects: &self.projects,
             report: &|_| {},
         };
         let (cell, baseline) = (&mut self.cell, &mut self.baseline);

@@ -17,7 +17,7 @@ use supervise::copy::Template;
 use supervise::{Between, Blank, Cancel, Cell, Denials, Program};
 use workspace::inputs::{self, Staged};
 use workspace::outputs;
-use workspace::{Lower, OutDir};
+use workspace::{Lower, OutDir, Project};
 
 /// What exists of a cell before it is started.
 pub(crate) enum From<'a> {
@@ -72,6 +72,7 @@ impl<'a> Live<'a> {
         let out = plan.watch.out.as_deref().map(OutDir::open).transpose()?;
         outputs::refuse_same(out.as_ref(), &kept)?;
         let lowers = Lower::open_all(&plan)?;
+        let projects = Project::open_all(&plan)?;
         let mut info = None;
         let (cell, frame) = match from {
             From::Ahead(ahead) => {
@@ -122,6 +123,7 @@ impl<'a> Live<'a> {
             plan,
             filter,
             warnings: of_limits,
+            guard,
             ..
         } = frame;
         warnings.extend(of_limits);
@@ -143,6 +145,8 @@ impl<'a> Live<'a> {
             lease,
             info,
             lowers: RefCell::new(lowers),
+            projects: RefCell::new(projects),
+            guard,
         };
         if live.cell.parts().0.is_guest {
             live.look_around()?;

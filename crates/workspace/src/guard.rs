@@ -1,0 +1,162 @@
+//! What protected paths leave on the host: placeholders, while a cell needs them.
+//!
+//! Init makes one where nothing is (`jail::child::protect`). Cells share those of a
+//! directory, which each locks; the last one removes them. After a supervisor that was
+//! killed, the next cell of the directory does.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{FileStat, SFlag, fstat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use plan::{PLACEHOLDERS, Plan, Protected};
+use record::error::{Result, SetupError, Step};
+use sys::beneath::Beneath;
+use sys::tree::{kind_of, open_top};
+
+/// How long another cell may take to remove placeholders.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The directories of a cell's protected paths. Dropping it, which must come after the
+/// cell's end, removes placeholders.
+#[derive(Debug, Default)]
+pub struct Guard(Vec<(Flock<OwnedFd>, Vec<PathBuf>)>);
+
+impl Guard {
+    /// Keeps placeholders in the directories of the plan's protected paths from being removed
+    /// by other cells.
+    ///
+    /// # Errors
+    /// A directory cannot be opened, or is used as a kept one.
+    pub fn hold(plan: &Plan) -> Result<Self> {
+        let held = plan.protected.iter().map(|protected| {
+            let directory = share(protected)?;
+            Ok((directory, protected.paths.clone()))
+        });
+        held.collect::<Result<_>>().map(Self)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        for (directory, paths) in &self.0 {
+            // Another cell that shares the directory may need them.
+            if directory.relock(FlockArg::LockExclusiveNonblock).is_ok() {
+                for path in paths {
+                    let _ = remove_placeholder(directory, path);
+                }
+            }
+        }
+    }
+}
+
+fn share(protected: &Protected) -> Result<Flock<OwnedFd>> {
+    let shown = protected.source.display();
+    let mut directory = open_top(&protected.source, Step::Inputs).map_err(|error| {
+        error.hint(
+            "--protect is for a directory: name one that you may read, as SRC in --rw SRC[:DST]",
+        )
+    })?;
+    let began = Instant::now();
+    loop {
+        match Flock::lock(directory, FlockArg::LockSharedNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((again, Errno::EWOULDBLOCK)) if began.elapsed() < LONGEST_WAIT => {
+                directory = again;
+            }
+            Err((_, errno)) => {
+                return Err(SetupError::os(Step::Inputs, "flock", errno)
+                    .on(shown)
+                    .hint("another program has locked the directory, such as a run with --workspace: wait for its end"));
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Removes the placeholder at the first part of `path` that is one.
+fn remove_placeholder(directory: &OwnedFd, path: &Path) -> nix::Result<()> {
+    for part in path.ancestors().collect::<Vec<_>>().into_iter().rev() {
+        let (Some(parent), Some(name)) = (part.parent(), part.file_name()) else {
+            continue;
+        };
+        let parent = Beneath::new(directory).directory(parent)?;
+        let stat = fstat(Beneath::new(&parent).find_link(name)?)?;
+        let is_writable = stat.st_mode & 0o222 != 0;
+        match kind_of(&stat) {
+            SFlag::S_IFDIR if is_writable => {}
+            // One with anything in it stays.
+            SFlag::S_IFDIR => return unlinkat(&parent, name, UnlinkatFlags::RemoveDir),
+            SFlag::S_IFREG if is_placeholder(&parent, name, &stat) => {
+                return unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir);
+            }
+            _ => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the file `name` stands for one that is missing.
+pub(super) fn is_placeholder(parent: &impl AsFd, name: &OsStr, stat: &FileStat) -> bool {
+    let known = PLACEHOLDERS.iter().find(|(file, _)| name == *file);
+    known.is_some_and(|(_, content)| {
+        let mut buffer = [0; 16];
+        stat.st_mode & 0o222 == 0
+            && stat.st_size == content.len() as i64
+            && Beneath::new(parent).read(name).is_ok_and(|file| {
+                let read = nix::unistd::read(&file, &mut buffer);
+                read.is_ok_and(|length| &buffer[..length] == content.as_bytes())
+            })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn placeholders_go_and_all_else_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |path: &str| base.path().join(path);
+        for kept in ["own", "full", ".git"] {
+            fs::create_dir(at(kept)).unwrap();
+        }
+        let mut placeholder = fs::DirBuilder::new();
+        placeholder.mode(0o555);
+        for gone in ["gone", "own/gone"] {
+            placeholder.create(at(gone)).unwrap();
+        }
+        fs::write(at("full/file"), "").unwrap();
+        fs::set_permissions(at("full"), fs::Permissions::from_mode(0o555)).unwrap();
+        fs::write(at(".git/commondir"), ".\n").unwrap();
+        fs::set_permissions(at(".git/commondir"), fs::Permissions::from_mode(0o444)).unwrap();
+        fs::write(at("own/commondir"), "..\n").unwrap();
+        fs::set_permissions(at("own/commondir"), fs::Permissions::from_mode(0o444)).unwrap();
+
+        let directory = open_top(base.path(), Step::Inputs).unwrap();
+        for path in [
+            "gone/deeper",
+            "own",
+            "own/gone",
+            "full",
+            ".git/commondir",
+            "own/commondir",
+            "missing/x",
+        ] {
+            let _ = remove_placeholder(&directory, Path::new(path));
+        }
+        let there = |path: &str| at(path).exists();
+        assert!(!there("gone") && !there("own/gone") && !there(".git/commondir"));
+        assert!(there("own/commondir") && there("full/file"));
+        fs::set_permissions(at("full"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
