@@ -4,6 +4,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::unistd::Pid;
@@ -24,19 +25,28 @@ pub(crate) const SUITE: Suite = Suite {
             take(stage, "memfd", Refused(Errno::ENOSYS))
         }),
         scene("shared-unmapped", |stage| {
-            take(stage, "shared-unmapped", Refused(Errno::EPERM))
+            take(stage, "shared-unmapped", Refused(Errno::ENOMEM))
+        }),
+        scene("shared-pieces", |stage| {
+            take(stage, "shared-pieces", Refused(Errno::ENOMEM))
+        }),
+        scene("shared-moved", |stage| {
+            take(stage, "shared-moved", Refused(Errno::ENOMEM))
+        }),
+        scene("shared-inherited", |stage| {
+            take(stage, "shared-inherited", Refused(Errno::ENOMEM))
         }),
         scene("zero-device", |stage| {
             take(stage, "zero-device", Refused(Errno::EACCES))
         }),
         scene("sysv-segment", |stage| {
-            take(stage, "sysv-segment", Refused(Errno::ENOSYS))
+            take(stage, "sysv-segment", Refused(Errno::ENOMEM))
         }),
         scene("sysv-semaphores", |stage| {
-            take(stage, "sysv-semaphores", Refused(Errno::ENOSYS))
+            take(stage, "sysv-semaphores", Refused(Errno::ENOMEM))
         }),
         scene("sysv-messages", |stage| {
-            take(stage, "sysv-messages", Refused(Errno::ENOSYS))
+            take(stage, "sysv-messages", Refused(Errno::ENOMEM))
         }),
         scene("rulesets", |stage| {
             take(stage, "rulesets", Refused(Errno::ENOSYS))
@@ -51,6 +61,16 @@ pub(crate) const SUITE: Suite = Suite {
         scene("sockets", |stage| take(stage, "sockets", BestEffort)),
         scene("pipes", |stage| take(stage, "pipes", BestEffort)),
         scene("shared-pages-count-once", shared_pages_count_once),
+        scene("shared-given-back", |stage| goes_on(stage, "given-back")),
+        scene("shared-given-back-busily", |stage| {
+            goes_on(stage, "given-back-busily")
+        }),
+        scene("shared-asked-in-vain", |stage| {
+            goes_on(stage, "asked-in-vain")
+        }),
+        scene("segments-opened-again", |stage| {
+            goes_on(stage, "segments-opened-again")
+        }),
     ],
     actors: &[
         Actor {
@@ -80,6 +100,20 @@ pub(crate) const SUITE: Suite = Suite {
                 }
                 std::thread::sleep(Duration::from_millis(800));
                 println!("shared");
+                0
+            },
+        },
+        Actor {
+            name: "go-on",
+            run: |args| {
+                let done = match args[0].as_str() {
+                    "given-back" => given_back(),
+                    "given-back-busily" => given_back_busily(),
+                    "asked-in-vain" => asked_in_vain(),
+                    "segments-opened-again" => segments_opened_again(),
+                    _ => Err(Errno::EINVAL),
+                };
+                println!("{done:?}");
                 0
             },
         },
@@ -175,10 +209,77 @@ fn shared_pages_count_once(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Memory that was given back can be had again, and calls in vain cost nothing.
+fn goes_on(stage: &Stage, kind: &str) -> Check {
+    let run = stage
+        .probe("uncounted/go-on", [kind])
+        .option(["--cgroup", "none"])
+        .limit("memory", "64M")
+        .limit("wall", &stage.duration(50_000))
+        .deadline(120_000)
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "Ok(())\n", "{}", run.json);
+    Ok(())
+}
+
+/// Twenty times more than half of the limit, one after the other.
+fn given_back() -> Attempt {
+    for _ in 0..20 {
+        let start = map_shared(PART)?;
+        fill(start, PART, |_, _| Ok(()))?;
+        call!(SYS_munmap, start, PART)?;
+    }
+    Ok(())
+}
+
+/// The same while another thread uses a CPU and never rests, so that the cell has to be stopped
+/// to find out what it has.
+fn given_back_busily() -> Attempt {
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    let busy = std::thread::spawn(|| while !IS_OVER.load(Ordering::Relaxed) {});
+    let done = given_back();
+    IS_OVER.store(true, Ordering::Relaxed);
+    let _ = busy.join();
+    done
+}
+
+/// What is never made does not count: calls for more than the limit, and for no memory.
+fn asked_in_vain() -> Attempt {
+    for _ in 0..2000 {
+        for length in [usize::MAX, 1 << 40, 0] {
+            if map_shared(length).is_ok() {
+                return Err(Errno::EEXIST);
+            }
+        }
+    }
+    let start = map_shared(PART)?;
+    call!(SYS_munmap, start, PART).map(drop)
+}
+
+/// A key is opened as often as wanted; what a System V call may have made is not given back.
+fn segments_opened_again() -> Attempt {
+    const KEY: i32 = 0x5eb7;
+    let id = call!(SYS_shmget, KEY, PART, libc::IPC_CREAT | 0o600)?;
+    for _ in 0..100 {
+        if call!(SYS_shmget, KEY, PART, 0)? != id {
+            return Err(Errno::EEXIST);
+        }
+    }
+    call!(SYS_shmctl, id, libc::IPC_RMID, 0)?;
+    match call!(SYS_shmget, KEY, PART, libc::IPC_CREAT | 0o600) {
+        Err(Errno::ENOMEM) => Ok(()),
+        other => other.and(Err(Errno::EEXIST)),
+    }
+}
+
 fn run_kind(kind: &str) -> Attempt {
     match kind {
         "memfd" => memfd(),
         "shared-unmapped" => shared_unmapped(),
+        "shared-pieces" => shared_pieces(),
+        "shared-moved" => shared_moved(),
+        "shared-inherited" => shared_inherited(),
         "zero-device" => zero_device(),
         "sysv-segment" => sysv_segment(),
         "sysv-semaphores" => sysv_semaphores(),
@@ -240,10 +341,105 @@ fn forget(piece: usize, length: usize) -> Attempt {
     call!(SYS_madvise, piece, length, libc::MADV_DONTNEED).map(drop)
 }
 
-fn shared_unmapped() -> Attempt {
+fn map_shared(length: usize) -> nix::Result<i64> {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    let start = call!(SYS_mmap, 0, WANTED, READ_WRITE, flags, -1, 0)?;
-    fill(start, WANTED, forget)
+    call!(SYS_mmap, 0, length, READ_WRITE, flags, -1, 0)
+}
+
+fn shared_unmapped() -> Attempt {
+    fill(map_shared(WANTED)?, WANTED, forget)
+}
+
+/// More than half of the limit.
+const PART: usize = 40 << 20;
+
+/// Piece by piece, of which each keeps one page mapped.
+fn shared_pieces() -> Attempt {
+    const PIECE: usize = 4 << 20;
+    for _ in 0..WANTED / PIECE {
+        let start = map_shared(PIECE)?;
+        fill(start, PIECE, forget)?;
+        call!(SYS_munmap, start as usize + PAGE, PIECE - PAGE)?;
+    }
+    Ok(())
+}
+
+const PAGE: usize = 4096;
+
+/// A process that moves its mapping past the reader of its maps, up and down between many others,
+/// while another one asks for more.
+fn shared_moved() -> Attempt {
+    const OTHERS: usize = 2000;
+    let family = Family::new()?;
+    raw::fork(|| {
+        let _ = hold_and_move(&family, OTHERS);
+        1
+    })?;
+    family.wait(1)?;
+    ask_often()
+}
+
+/// Keeps a part in a mapping of one page, and moves that for as long as its parent lives.
+fn hold_and_move(family: &Family, others: usize) -> Attempt {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let length = others * 2 * PAGE;
+    let room = call!(SYS_mmap, 0, length, libc::PROT_NONE, flags, -1, 0)? as usize;
+    for page in (0..others).map(|index| room + index * 2 * PAGE) {
+        call!(SYS_mprotect, page, PAGE, libc::PROT_READ)?;
+    }
+    let start = map_shared(PART)?;
+    fill(start, PART, forget)?;
+    call!(SYS_munmap, start as usize + PAGE, PART - PAGE)?;
+    nix::unistd::write(&family.told, b"x")?;
+    let [low, high] = [room + PAGE, room + length - PAGE];
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let mut at = start as usize;
+    while Pid::parent() == family.parent {
+        for to in [low, high] {
+            call!(SYS_mremap, at, PAGE, PAGE, flags, to)?;
+            at = to;
+        }
+    }
+    Ok(())
+}
+
+/// Processes that each leave the mapping to a child and end, so that a reader may come too late to
+/// the one and too early to the other, while another process asks for more.
+fn shared_inherited() -> Attempt {
+    let family = Family::new()?;
+    raw::fork(|| {
+        let Ok(start) = map_shared(PART) else {
+            return 1;
+        };
+        if fill(start, PART, forget).is_err() {
+            return 1;
+        }
+        let _ = nix::unistd::write(&family.told, b"x");
+        pass_on(4000)
+    })?;
+    family.wait(1)?;
+    ask_often()
+}
+
+/// Leaves what it has to a child, so many times.
+fn pass_on(generations: u32) -> i32 {
+    if generations == 0 {
+        std::thread::sleep(Duration::from_secs(60));
+        return 0;
+    }
+    i32::from(raw::fork(|| pass_on(generations - 1)).is_err())
+}
+
+/// Asks for a part a hundred times, and holds it.
+fn ask_often() -> Attempt {
+    let mut refused = Err(Errno::EINVAL);
+    for _ in 0..100 {
+        refused = map_shared(PART).and_then(|start| fill(start, PART, forget));
+        if refused.is_ok() {
+            break;
+        }
+    }
+    refused
 }
 
 fn zero_device() -> Attempt {

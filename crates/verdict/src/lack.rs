@@ -1,6 +1,7 @@
 //! What the record says about memory that was lacking: how much was in use, by what, and which
 //! limit refused more.
 
+use super::causes;
 use super::evidence::Evidence;
 use super::explain::Advice;
 use record::Category;
@@ -80,6 +81,10 @@ pub(super) fn claimed(evidence: &Evidence<'_>) -> String {
         return format!("it reports a lack of memory{seen}; ask for less at a time");
     };
     let refused = match acting(evidence) {
+        _ if refused_shared(evidence) => {
+            "there was no room for memory that processes share, which counts in full from the start"
+                .to_owned()
+        }
         _ if is_own_heap(evidence) => {
             "its interpreter's own heap is full, which is smaller than that unless the program sets it"
                 .to_owned()
@@ -99,6 +104,9 @@ pub(super) fn claimed(evidence: &Evidence<'_>) -> String {
 
 /// What only the operator can do about such a claim.
 pub(super) fn way_out(category: Category, evidence: &Evidence<'_>) -> Option<String> {
+    if category == Category::Memory && refused_shared(evidence) {
+        return Some(causes::MORE_MEMORY.to_owned());
+    }
     let acting = acting(evidence).filter(|_| category == Category::Memory)?;
     let follows_memory = |data: Bytes| evidence.limits.memory.is_some_and(|memory| data <= memory);
     match acting {
@@ -114,6 +122,11 @@ pub(super) fn way_out(category: Category, evidence: &Evidence<'_>) -> Option<Str
             Some("`--address-space SIZE` sets the address space of a process".to_owned())
         }
     }
+}
+
+/// Whether shared memory was refused for want of room.
+fn refused_shared(evidence: &Evidence<'_>) -> bool {
+    !evidence.held.memory_by_cgroup && evidence.denied.iter().any(causes::is_counted)
 }
 
 fn is_own_heap(evidence: &Evidence<'_>) -> bool {

@@ -1,0 +1,182 @@
+//! Which objects of shared memory the processes of a cell map, at a moment.
+//!
+//! A list of processes, and the maps of one, are read piece by piece, and a program could hide an
+//! object from that: by a fork and an exit, or by moving a mapping to where the reader has been.
+//! So a survey holds only if no process of the cell ran while it was made. The clocks of all tell,
+//! to the nanosecond. Then no process has been started, none has ended, and no mapping has moved:
+//! a process that is not in the first list is in the second one. A cell that is never quiet is
+//! stopped for that moment ([`Question::is_long`]).
+//!
+//! An object that was counted and is in no maps is gone, unless its thread has not come to make it
+//! yet. Such a thread is about to run, or waits for a lock of its process, within the same call.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+
+use crate::proc::{ProcFiles, Process, descendants};
+use sys::process::cpu_clock;
+
+/// The most processes of which one is made.
+const MOST_PROCESSES: usize = 4096;
+/// The time between two tries.
+const REST: Duration = Duration::from_millis(1);
+/// How long a cell may take to be quiet by itself.
+const QUIET: Duration = Duration::from_millis(10);
+
+/// What is to be found out.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(super) init: Pid,
+    /// The numbers of grants, and the threads that may not be past them.
+    pub(super) grants: Vec<(u64, Option<Pid>)>,
+    pub(super) asked: Instant,
+}
+
+/// The answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Survey {
+    /// When it was asked for.
+    pub(super) asked: Instant,
+    /// The grants whose threads are past making their objects.
+    pub(super) past: BTreeSet<u64>,
+    /// How many objects are mapped.
+    pub(super) objects: usize,
+}
+
+impl Question {
+    /// Whether the cell has had time to be quiet by itself.
+    pub(crate) fn is_long(since: Instant) -> bool {
+        since.elapsed() > QUIET
+    }
+
+    /// Tries until the cell is quiet, for `most` at most.
+    pub(crate) fn answer(&self, most: Duration) -> Option<Survey> {
+        let until = Instant::now() + most;
+        let device = shared_device()?;
+        loop {
+            if let Some(survey) = self.try_once(&device) {
+                return Some(survey);
+            }
+            if Instant::now() > until {
+                return None;
+            }
+            std::thread::sleep(REST);
+        }
+    }
+
+    fn try_once(&self, device: &str) -> Option<Survey> {
+        let before = Processes::of(self.init)?;
+        // Of this list, every process has stood still since its clock was read.
+        let listed: Vec<Process> = descendants(self.init, &ProcFiles::default()).collect();
+        let past = (self.grants.iter())
+            .filter(|(_, thread)| thread.is_none_or(is_past))
+            .map(|(number, _)| *number)
+            .collect();
+        let mut objects = BTreeSet::new();
+        // The first is cellblock's own init.
+        for process in listed.iter().skip(1) {
+            let maps = maps(process)?;
+            objects.extend(maps.lines().filter_map(|line| object(line, device)));
+        }
+        let is_same = listed.iter().map(|process| process.pid).eq(before.pids());
+        (is_same && Processes::of(self.init)? == before).then(|| Survey {
+            asked: self.asked,
+            past,
+            objects: objects.len(),
+        })
+    }
+}
+
+/// All processes of a cell, and the CPU time that each has used.
+#[derive(Debug, PartialEq, Eq)]
+struct Processes(Vec<(Pid, Duration)>);
+
+impl Processes {
+    /// `None` where there are too many, or one is gone.
+    fn of(init: Pid) -> Option<Self> {
+        let files = ProcFiles::default();
+        let listed: Vec<Pid> = (descendants(init, &files).map(|process| process.pid))
+            .take(MOST_PROCESSES + 1)
+            .collect();
+        if listed.len() > MOST_PROCESSES {
+            return None;
+        }
+        let timed = |pid: Pid| Some((pid, cpu_clock(pid)?));
+        listed
+            .into_iter()
+            .map(timed)
+            .collect::<Option<_>>()
+            .map(Self)
+    }
+
+    fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.0.iter().map(|(pid, _)| *pid)
+    }
+}
+
+/// Whether a thread whose call was let through is past it: it has ended, or is in another one
+/// (proc_pid_syscall(5)). One that is `running` may still be about to begin.
+fn is_past(thread: Pid) -> bool {
+    match fs::read_to_string(format!("/proc/{thread}/task/{thread}/syscall")) {
+        Ok(call) => {
+            let number = call.split_ascii_whitespace().next();
+            let number = number.and_then(|number| number.parse::<i64>().ok());
+            // -1 is outside of any.
+            number.is_some_and(|number| !COUNTED.contains(&number))
+        }
+        Err(error) => matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)),
+    }
+}
+
+/// The calls that are let through.
+const COUNTED: [i64; 4] = [
+    libc::SYS_mmap,
+    libc::SYS_msgget,
+    libc::SYS_semget,
+    libc::SYS_shmget,
+];
+
+/// The maps of a process: of a thread that has not ended. `None` where they cannot be read.
+fn maps(process: &Process) -> Option<String> {
+    for thread in &process.threads {
+        let path = format!("/proc/{}/task/{thread}/maps", process.pid);
+        let maps = match fs::read(path) {
+            Ok(maps) => maps,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
+                continue;
+            }
+            Err(_) => return None,
+        };
+        if !maps.is_empty() {
+            return Some(String::from_utf8_lossy(&maps).into_owned());
+        }
+    }
+    // It has ended, and no parent has waited for it.
+    Some(String::new())
+}
+
+/// The inode of the shared memory that a line of maps shows, on this device. System V segments
+/// are counted by themselves; no other memory can have such a name (prctl(2), `PR_SET_VMA`).
+fn object<'l>(line: &'l str, device: &str) -> Option<u64> {
+    let mut fields = line.split_ascii_whitespace();
+    let (mode, of, inode) = (fields.nth(1)?, fields.nth(1)?, fields.next()?);
+    let name = fields.next().unwrap_or_default();
+    let is_shared = mode.ends_with('s') && of == device && !name.starts_with("/SYSV");
+    is_shared.then(|| inode.parse().ok()).flatten()
+}
+
+/// The device of all shared memory, by a mapping of this process's own: the page on which a cell's
+/// set-up shows how far it is.
+fn shared_device() -> Option<String> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let is_shared = |line: &&str| line.ends_with(" /dev/zero (deleted)");
+    let device = maps
+        .lines()
+        .find(is_shared)?
+        .split_ascii_whitespace()
+        .nth(3)?;
+    Some(device.to_owned())
+}
