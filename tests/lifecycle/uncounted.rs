@@ -4,7 +4,6 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::unistd::Pid;
@@ -15,6 +14,10 @@ use crate::cells::prelude::*;
 use crate::cells::process;
 use crate::cells::raw;
 use crate::cells::wall::Wall;
+
+mod shared;
+#[cfg(target_arch = "x86_64")]
+mod tracer;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "uncounted",
@@ -35,6 +38,9 @@ pub(crate) const SUITE: Suite = Suite {
         }),
         scene("shared-inherited", |stage| {
             take(stage, "shared-inherited", Refused(Errno::ENOMEM))
+        }),
+        scene("shared-by-tracer", |stage| {
+            take_by(stage, "shared-by-tracer", Refused(Errno::ENOMEM), "debug")
         }),
         scene("zero-device", |stage| {
             take(stage, "zero-device", Refused(Errno::EACCES))
@@ -107,10 +113,10 @@ pub(crate) const SUITE: Suite = Suite {
             name: "go-on",
             run: |args| {
                 let done = match args[0].as_str() {
-                    "given-back" => given_back(),
-                    "given-back-busily" => given_back_busily(),
-                    "asked-in-vain" => asked_in_vain(),
-                    "segments-opened-again" => segments_opened_again(),
+                    "given-back" => shared::given_back(),
+                    "given-back-busily" => shared::given_back_busily(),
+                    "asked-in-vain" => shared::asked_in_vain(),
+                    "segments-opened-again" => shared::segments_opened_again(),
                     _ => Err(Errno::EINVAL),
                 };
                 println!("{done:?}");
@@ -136,6 +142,11 @@ const LIMIT: u64 = 64 << 20;
 const SLACK: u64 = 96 << 20;
 
 fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
+    take_by(stage, kind, fate, "default")
+}
+
+/// With this system call policy.
+fn take_by(stage: &Stage, kind: &str, fate: Fate, policy: &str) -> Check {
     let outside = Wall::build(kind);
     let mut command = stage.outside("uncounted/take", [kind]);
     if let Some(wall) = &outside {
@@ -161,7 +172,7 @@ fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
     let hold = if matches!(fate, Counted) { HOLD } else { "" };
     let mut command = stage
         .probe("uncounted/take", [kind, hold, marker.word()])
-        .option(["--cgroup", "none"])
+        .option(["--cgroup", "none", "--seccomp", policy])
         .limit("memory", "64M")
         .limit("shm-size", "1G")
         .limit("open-files", "1024")
@@ -223,63 +234,18 @@ fn goes_on(stage: &Stage, kind: &str) -> Check {
     Ok(())
 }
 
-/// Twenty times more than half of the limit, one after the other.
-fn given_back() -> Attempt {
-    for _ in 0..20 {
-        let start = map_shared(PART)?;
-        fill(start, PART, |_, _| Ok(()))?;
-        call!(SYS_munmap, start, PART)?;
-    }
-    Ok(())
-}
-
-/// The same while another thread uses a CPU and never rests, so that the cell has to be stopped
-/// to find out what it has.
-fn given_back_busily() -> Attempt {
-    static IS_OVER: AtomicBool = AtomicBool::new(false);
-    let busy = std::thread::spawn(|| while !IS_OVER.load(Ordering::Relaxed) {});
-    let done = given_back();
-    IS_OVER.store(true, Ordering::Relaxed);
-    let _ = busy.join();
-    done
-}
-
-/// What is never made does not count: calls for more than the limit, and for no memory.
-fn asked_in_vain() -> Attempt {
-    for _ in 0..2000 {
-        for length in [usize::MAX, 1 << 40, 0] {
-            if map_shared(length).is_ok() {
-                return Err(Errno::EEXIST);
-            }
-        }
-    }
-    let start = map_shared(PART)?;
-    call!(SYS_munmap, start, PART).map(drop)
-}
-
-/// A key is opened as often as wanted; what a System V call may have made is not given back.
-fn segments_opened_again() -> Attempt {
-    const KEY: i32 = 0x5eb7;
-    let id = call!(SYS_shmget, KEY, PART, libc::IPC_CREAT | 0o600)?;
-    for _ in 0..100 {
-        if call!(SYS_shmget, KEY, PART, 0)? != id {
-            return Err(Errno::EEXIST);
-        }
-    }
-    call!(SYS_shmctl, id, libc::IPC_RMID, 0)?;
-    match call!(SYS_shmget, KEY, PART, libc::IPC_CREAT | 0o600) {
-        Err(Errno::ENOMEM) => Ok(()),
-        other => other.and(Err(Errno::EEXIST)),
-    }
-}
-
 fn run_kind(kind: &str) -> Attempt {
     match kind {
         "memfd" => memfd(),
-        "shared-unmapped" => shared_unmapped(),
-        "shared-pieces" => shared_pieces(),
-        "shared-moved" => shared_moved(),
-        "shared-inherited" => shared_inherited(),
+        "shared-unmapped" => shared::unmapped(),
+        "shared-pieces" => shared::pieces(),
+        "shared-moved" => shared::moved(),
+        "shared-inherited" => shared::inherited(),
+        #[cfg(target_arch = "x86_64")]
+        "shared-by-tracer" => tracer::shared_by_tracer(),
+        #[cfg(not(target_arch = "x86_64"))]
+        // Its registers have other names.
+        "shared-by-tracer" => Err(Errno::ENOSYS),
         "zero-device" => zero_device(),
         "sysv-segment" => sysv_segment(),
         "sysv-semaphores" => sysv_semaphores(),
@@ -339,107 +305,6 @@ fn fill(start: i64, length: usize, then: impl Fn(usize, usize) -> Attempt) -> At
 /// Pages stay in a shared object when no process has them in its page tables.
 fn forget(piece: usize, length: usize) -> Attempt {
     call!(SYS_madvise, piece, length, libc::MADV_DONTNEED).map(drop)
-}
-
-fn map_shared(length: usize) -> nix::Result<i64> {
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    call!(SYS_mmap, 0, length, READ_WRITE, flags, -1, 0)
-}
-
-fn shared_unmapped() -> Attempt {
-    fill(map_shared(WANTED)?, WANTED, forget)
-}
-
-/// More than half of the limit.
-const PART: usize = 40 << 20;
-
-/// Piece by piece, of which each keeps one page mapped.
-fn shared_pieces() -> Attempt {
-    const PIECE: usize = 4 << 20;
-    for _ in 0..WANTED / PIECE {
-        let start = map_shared(PIECE)?;
-        fill(start, PIECE, forget)?;
-        call!(SYS_munmap, start as usize + PAGE, PIECE - PAGE)?;
-    }
-    Ok(())
-}
-
-const PAGE: usize = 4096;
-
-/// A process that moves its mapping past the reader of its maps, up and down between many others,
-/// while another one asks for more.
-fn shared_moved() -> Attempt {
-    const OTHERS: usize = 2000;
-    let family = Family::new()?;
-    raw::fork(|| {
-        let _ = hold_and_move(&family, OTHERS);
-        1
-    })?;
-    family.wait(1)?;
-    ask_often()
-}
-
-/// Keeps a part in a mapping of one page, and moves that for as long as its parent lives.
-fn hold_and_move(family: &Family, others: usize) -> Attempt {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let length = others * 2 * PAGE;
-    let room = call!(SYS_mmap, 0, length, libc::PROT_NONE, flags, -1, 0)? as usize;
-    for page in (0..others).map(|index| room + index * 2 * PAGE) {
-        call!(SYS_mprotect, page, PAGE, libc::PROT_READ)?;
-    }
-    let start = map_shared(PART)?;
-    fill(start, PART, forget)?;
-    call!(SYS_munmap, start as usize + PAGE, PART - PAGE)?;
-    nix::unistd::write(&family.told, b"x")?;
-    let [low, high] = [room + PAGE, room + length - PAGE];
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    let mut at = start as usize;
-    while Pid::parent() == family.parent {
-        for to in [low, high] {
-            call!(SYS_mremap, at, PAGE, PAGE, flags, to)?;
-            at = to;
-        }
-    }
-    Ok(())
-}
-
-/// Processes that each leave the mapping to a child and end, so that a reader may come too late to
-/// the one and too early to the other, while another process asks for more.
-fn shared_inherited() -> Attempt {
-    let family = Family::new()?;
-    raw::fork(|| {
-        let Ok(start) = map_shared(PART) else {
-            return 1;
-        };
-        if fill(start, PART, forget).is_err() {
-            return 1;
-        }
-        let _ = nix::unistd::write(&family.told, b"x");
-        pass_on(4000)
-    })?;
-    family.wait(1)?;
-    ask_often()
-}
-
-/// Leaves what it has to a child, so many times.
-fn pass_on(generations: u32) -> i32 {
-    if generations == 0 {
-        std::thread::sleep(Duration::from_secs(60));
-        return 0;
-    }
-    i32::from(raw::fork(|| pass_on(generations - 1)).is_err())
-}
-
-/// Asks for a part a hundred times, and holds it.
-fn ask_often() -> Attempt {
-    let mut refused = Err(Errno::EINVAL);
-    for _ in 0..100 {
-        refused = map_shared(PART).and_then(|start| fill(start, PART, forget));
-        if refused.is_ok() {
-            break;
-        }
-    }
-    refused
 }
 
 fn zero_device() -> Attempt {

@@ -112,7 +112,7 @@ impl SharedMemory {
 
     /// Answers a call, or leaves it waiting for a survey.
     pub(crate) fn answer(&self, call: Waiting<'_>) -> Result<Given, Errno> {
-        let made = Made::by(&call);
+        let made = Made::by(call.number(), |index| call.argument(index));
         let bytes = match made {
             Made::Nothing => return call.go_on().map(|()| Given::Done),
             Made::Mapped(bytes) | Made::Lasting(bytes) => bytes,
@@ -261,17 +261,17 @@ impl State {
 }
 
 impl Made {
-    /// By what is in its registers, as the kernel reads them.
-    fn by(call: &Waiting<'_>) -> Self {
-        let lower = |index| call.argument(index) as i32;
+    /// By the call's number and what is in its registers, as the kernel reads them.
+    fn by(number: i64, argument: impl Fn(usize) -> u64) -> Self {
+        let lower = |index| argument(index) as i32;
         // Without IPC_CREAT and with a key, a call makes nothing.
         let opens = |flags: i32| lower(0) != libc::IPC_PRIVATE && flags & libc::IPC_CREAT == 0;
-        match call.number() {
+        match number {
             libc::SYS_mmap if lower(3) & libc::MAP_HUGETLB != 0 => Self::Huge,
-            libc::SYS_mmap => Self::Mapped(object(call.argument(1))),
+            libc::SYS_mmap => Self::Mapped(object(argument(1))),
             libc::SYS_shmget if opens(lower(2)) => Self::Nothing,
             libc::SYS_shmget if lower(2) & libc::SHM_HUGETLB != 0 => Self::Huge,
-            libc::SYS_shmget => Self::Lasting(object(call.argument(1))),
+            libc::SYS_shmget => Self::Lasting(object(argument(1))),
             libc::SYS_semget if opens(lower(2)) => Self::Nothing,
             libc::SYS_semget => {
                 let count = u64::try_from(lower(1)).unwrap_or(0);

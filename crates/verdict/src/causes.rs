@@ -1,7 +1,7 @@
 //! Which denied system calls a failure can come from.
 
 use super::category;
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Held};
 use super::last_words::has_words;
 use record::{Category, Denied, Outcome};
 
@@ -57,20 +57,20 @@ pub(super) fn can_be_one(denied: &Denied, evidence: &Evidence<'_>) -> bool {
     !PROBES.contains(&denied.name.as_str())
         || names(&evidence.stderr)
         || evidence.error.is_some_and(|error| {
-            names(&error.message) || category::denial_behind(error, evidence.denied) == Some(denied)
+            names(&error.message) || category::denial_behind(error, evidence) == Some(denied)
         })
 }
 
 /// Whether a call was denied because the limit had no room for all the memory that it makes.
-pub(super) fn is_counted(denied: &Denied) -> bool {
-    COUNTED.contains(&denied.name.as_str()) && denied.action == "ENOMEM"
+pub(super) fn is_counted(denied: &Denied, held: Held) -> bool {
+    !held.memory_by_cgroup && COUNTED.contains(&denied.name.as_str()) && denied.action == "ENOMEM"
 }
 
 /// What the operator can do about them.
 pub(super) fn way_out(causes: &[&Denied], evidence: &Evidence<'_>) -> Option<String> {
     let first = causes.first()?;
     let name = &first.name;
-    if is_counted(first) && !evidence.held.memory_by_cgroup {
+    if is_counted(first, evidence.held) {
         return Some(MORE_MEMORY.to_owned());
     }
     let is_uncounted = !evidence.held.memory_by_cgroup && UNCOUNTED.contains(&name.as_str());

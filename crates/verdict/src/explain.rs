@@ -131,7 +131,7 @@ fn too_many_files(evidence: &Evidence<'_>) -> String {
 
 fn permission_advice(error: &CodeError, evidence: &Evidence<'_>) -> String {
     let denied = evidence.denied;
-    if let Some(Denied { name, reason, .. }) = category::denial_behind(error, denied) {
+    if let Some(Denied { name, reason, .. }) = category::denial_behind(error, evidence) {
         let reason = reason
             .as_deref()
             .map_or_else(String::new, |reason| format!(" ({reason})"));
@@ -328,11 +328,11 @@ fn refused_hosts(refused: &[RefusedHost]) -> String {
 }
 
 /// The calls that were denied, as the end of a sentence.
-pub(super) fn denials(denied: &[&Denied]) -> String {
+pub(super) fn denials(denied: &[&Denied], evidence: &Evidence<'_>) -> String {
     let (counted, others): (Vec<&Denied>, Vec<&Denied>) = denied
         .iter()
         .copied()
-        .partition(|denied| causes::is_counted(denied));
+        .partition(|denied| causes::is_counted(denied, evidence.held));
     let mut text = String::new();
     if !others.is_empty() {
         text += &format!("; the policy denied {}", named(&others));

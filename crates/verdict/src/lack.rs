@@ -80,11 +80,8 @@ pub(super) fn claimed(evidence: &Evidence<'_>) -> String {
     let Some(limit) = evidence.limits.memory else {
         return format!("it reports a lack of memory{seen}; ask for less at a time");
     };
-    let refused = match acting(evidence) {
-        _ if refused_shared(evidence) => {
-            "there was no room for memory that processes share, which counts in full from the start"
-                .to_owned()
-        }
+    // Why shared memory was refused is said with the denied call.
+    let refused = match acting(evidence).filter(|_| !refused_shared(evidence)) {
         _ if is_own_heap(evidence) => {
             "its interpreter's own heap is full, which is smaller than that unless the program sets it"
                 .to_owned()
@@ -126,7 +123,8 @@ pub(super) fn way_out(category: Category, evidence: &Evidence<'_>) -> Option<Str
 
 /// Whether shared memory was refused for want of room.
 fn refused_shared(evidence: &Evidence<'_>) -> bool {
-    !evidence.held.memory_by_cgroup && evidence.denied.iter().any(causes::is_counted)
+    let mut denied = evidence.denied.iter();
+    denied.any(|denied| causes::is_counted(denied, evidence.held))
 }
 
 fn is_own_heap(evidence: &Evidence<'_>) -> bool {

@@ -257,6 +257,12 @@ impl<'a> Cell<'a> {
         Some((init, program, own))
     }
 
+    /// Whether its processes have made something of System V IPC, as far as that is counted: it
+    /// belongs to no process, and nothing takes it to another cell.
+    pub fn has_made_ipc(&self) -> bool {
+        (self.denials.shared_memory()).is_some_and(|shared| shared.lasting() > 0)
+    }
+
     /// Notes what was used, as seen from outside.
     pub(crate) fn note_use(&mut self) {
         self.seen.used_so_far = used_so_far(self.running.init.pid);

@@ -9,6 +9,7 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 use super::super::proc::{Lines, ProcFiles, Process};
@@ -138,14 +139,13 @@ impl MemoryCount {
     /// The exact figure, once it has been read. What a survey did not find counts no more.
     fn take_exact(&mut self, look: &Look<'_>) -> Option<Held> {
         let exact = self.exact.as_mut()?;
-        let (held, survey) = exact.answer()?;
-        let took = exact.since.elapsed();
-        self.next_survey = Some(Instant::now() + took * SURVEY_REST);
+        let answer = exact.answer()?;
         self.exact = None;
-        if let (Some(shared), Some(survey)) = (look.shared, survey) {
+        self.next_survey = Some(Instant::now() + answer.spent * SURVEY_REST);
+        if let (Some(shared), Some(survey)) = (look.shared, answer.survey) {
             shared.settle(&survey);
         }
-        held
+        answer.held
     }
 
     fn survey_for_waiting(&mut self, look: &Look<'_>) {
@@ -253,12 +253,21 @@ impl Held {
 #[derive(Debug)]
 struct Exact {
     /// `None` once its answer was taken.
-    thread: Option<JoinHandle<(Option<Held>, Option<Survey>)>>,
+    thread: Option<JoinHandle<Answer>>,
     /// Whether it makes a survey.
     surveys: bool,
     since: Instant,
     /// The cell's CPU time then.
     cpu: Duration,
+}
+
+/// What such a thread has found out.
+#[derive(Debug)]
+struct Answer {
+    held: Option<Held>,
+    survey: Option<Survey>,
+    /// CPU time.
+    spent: Duration,
 }
 
 impl Exact {
@@ -271,18 +280,23 @@ impl Exact {
     ) -> std::io::Result<Self> {
         let surveys = question.is_some();
         let thread = thread::Builder::new().stack_size(STACK).spawn(move || {
+            let mut is_above = false;
             let held = held.map(|(held, room)| {
                 // Between vfork and exec, a child has its parent's memory, not a copy.
                 let own = held.iter().filter(|of| !share_memory(of.pid, of.parent));
                 let held = Held::sum(own.map(|of| of.held.proportional(of.thread)));
-                (held, held.own + held.beside > room)
+                is_above = held.own + held.beside > room;
+                held
             });
-            if let Some((held, true)) = held {
-                return (Some(held), None);
+            let survey = question
+                .filter(|_| !is_above)
+                .and_then(|question| question.answer(EXACT_DEADLINE));
+            let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+            Answer {
+                held,
+                survey,
+                spent: spent.map_or(Duration::ZERO, Duration::from),
             }
-            let held = held.map(|(held, _)| held);
-            let survey = question.and_then(|question| question.answer(EXACT_DEADLINE));
-            (held, survey)
         })?;
         Ok(Self {
             thread: Some(thread),
@@ -293,7 +307,7 @@ impl Exact {
     }
 
     /// What it has found out, once it has.
-    fn answer(&mut self) -> Option<(Option<Held>, Option<Survey>)> {
+    fn answer(&mut self) -> Option<Answer> {
         let thread = self.thread.take_if(|thread| thread.is_finished())?;
         thread.join().ok()
     }

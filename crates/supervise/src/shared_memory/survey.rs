@@ -180,3 +180,167 @@ fn shared_device() -> Option<String> {
         .nth(3)?;
     Some(device.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A process that stands for init, and one below it that maps two objects of shared memory
+    /// and one file, and shares them with a third. `then` is what the second does.
+    fn start(then: &str) -> Child {
+        let code = format!(
+            "import mmap, os, sys\n\
+             if os.fork(): os.wait(); sys.exit()\n\
+             kept = mmap.mmap(-1, 1 << 20), mmap.mmap(-1, 1)\n\
+             file = mmap.mmap(os.open(sys.executable, 0), 1, prot=mmap.PROT_READ)\n\
+             if not os.fork(): sys.stdin.read(); os._exit(0)\n\
+             print(flush=True)\n\
+             {then}"
+        );
+        let mut init = Command::new("python3")
+            .args(["-c", &code])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0];
+        let mut output = init.stdout.take().unwrap();
+        std::io::Read::read_exact(&mut output, &mut line).unwrap();
+        init
+    }
+
+    fn ask(init: &Child, grants: &[(u64, Option<Pid>)], most: Duration) -> Option<Survey> {
+        let question = Question {
+            init: Pid::from_raw(init.id() as i32),
+            grants: grants.to_vec(),
+            asked: Instant::now(),
+        };
+        question.answer(most)
+    }
+
+    fn end(mut init: Child) {
+        let pid = Pid::from_raw(init.id() as i32);
+        for process in descendants(pid, &ProcFiles::default()) {
+            let _ = nix::sys::signal::kill(process.pid, nix::sys::signal::Signal::SIGKILL);
+        }
+        init.wait().unwrap();
+    }
+
+    #[test]
+    fn objects_are_found_once_however_many_processes_have_them() {
+        let _own = sys::shared::Progress::new().unwrap();
+        let init = start("os.wait()");
+        let survey = ask(&init, &[(1, None)], Duration::from_secs(30));
+        end(init);
+        let survey = survey.unwrap();
+        assert_eq!((survey.objects, survey.past), (2, BTreeSet::from([1])));
+    }
+
+    #[test]
+    fn a_cell_that_runs_has_no_survey_until_it_is_stopped() {
+        let _own = sys::shared::Progress::new().unwrap();
+        let init = start("while True: pass");
+        let running = ask(&init, &[], Duration::from_millis(50));
+        let pid = Pid::from_raw(init.id() as i32);
+        for process in descendants(pid, &ProcFiles::default()) {
+            let _ = nix::sys::signal::kill(process.pid, nix::sys::signal::Signal::SIGSTOP);
+        }
+        let stopped = ask(&init, &[], Duration::from_secs(30));
+        end(init);
+        assert_eq!(running, None);
+        assert_eq!(stopped.map(|survey| survey.objects), Some(2));
+    }
+
+    /// Moves a mapping up and down between many others, for ever.
+    const MOVE: &str = "
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+size = ctypes.c_size_t
+libc.mmap.argtypes = [ctypes.c_void_p, size] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mremap.argtypes = [ctypes.c_void_p, size, size, ctypes.c_int, ctypes.c_void_p]
+libc.mprotect.argtypes = [ctypes.c_void_p, size, ctypes.c_int]
+room = libc.mmap(None, 4000 * 4096, 0, 0x22, -1, 0)
+for other in range(2000):
+    libc.mprotect(room + other * 8192, 4096, 1)
+at = libc.mmap(None, 4096, 3, 0x21, -1, 0)
+while True:
+    for to in room + 4096, room + 3999 * 4096:
+        at = libc.mremap(at, 4096, 4096, 3, to)
+";
+
+    #[test]
+    fn a_mapping_that_moves_is_hidden_from_a_reader_and_not_from_a_survey() {
+        let _own = sys::shared::Progress::new().unwrap();
+        let device = shared_device().unwrap();
+        let init = start(MOVE);
+        let pid = Pid::from_raw(init.id() as i32);
+        let listed = descendants(pid, &ProcFiles::default()).collect::<Vec<_>>();
+        let read = || {
+            let maps = maps(&listed[1]).unwrap();
+            maps.lines()
+                .filter_map(|line| object(line, &device))
+                .count()
+        };
+        let until = Instant::now() + Duration::from_secs(60);
+        while read() < 3 && Instant::now() < until {}
+        let (mut is_missed, mut wrong) = (false, None);
+        while !is_missed && wrong.is_none() && Instant::now() < until {
+            is_missed = read() < 3;
+            let survey = ask(&init, &[], Duration::ZERO);
+            wrong = survey.filter(|survey| survey.objects != 3);
+        }
+        end(init);
+        assert!(is_missed, "the attack does not work");
+        assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn a_thread_is_past_its_call_in_another_one_and_when_it_has_ended() {
+        let init = start("while True: pass");
+        let pid = Pid::from_raw(init.id() as i32);
+        let processes: Vec<Pid> = descendants(pid, &ProcFiles::default())
+            .map(|process| process.pid)
+            .collect();
+        let [waits, runs, reads] = processes[..] else {
+            panic!("{processes:?}");
+        };
+        assert!(is_past(waits) && is_past(reads));
+        // It may be about to begin with what it was let through with.
+        assert!(!is_past(runs));
+        end(init);
+        assert!(is_past(runs));
+    }
+
+    #[test]
+    fn objects_are_those_of_the_device_whatever_they_are_called() {
+        let lines = [
+            (
+                "7f00-8f00 rw-s 00000000 00:01 42                   /dev/zero (deleted)",
+                Some(42),
+            ),
+            (
+                "7f00-8f00 r--s 00000000 00:01 43        [anon_shmem:/SYSV0 (deleted)]",
+                Some(43),
+            ),
+            (
+                "7f00-8f00 rw-s 00000000 00:01 44            /SYSV00000000 (deleted)",
+                None,
+            ),
+            (
+                "7f00-8f00 rw-s 00000000 fe:01 45            /dev/zero (deleted)",
+                None,
+            ),
+            (
+                "7f00-8f00 rw-p 00000000 00:00 0                     [heap]",
+                None,
+            ),
+            ("7f00-8f00 rw-p 00000000 00:00 0", None),
+        ];
+        for (line, inode) in lines {
+            assert_eq!(object(line, "00:01"), inode, "{line}");
+        }
+    }
+}
