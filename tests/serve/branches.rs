@@ -381,7 +381,23 @@ fn an_obstacle_is_named_at_once_and_harms_nothing() {
         "m.close(); print(x.v)",
         "MADV_DONTFORK",
     );
+    refused(
+        "m = mmap.mmap(-1, 1 << 20); m[:2] = b'ab'",
+        "m.close(); print(x.v)",
+        "is shared and writable",
+    );
     client.ask("context.checkpoint", json!({"context": "a"}));
+    // With a cgroup that holds the memory, nobody hears of these calls.
+    let status = client.run_in("a", "print(x.v)");
+    if status["record"]["limits"]["memory"]["enforced"] == "best effort" {
+        refused(
+            "_ = libc.semget(0, 1, 0o1600)",
+            "print(x.v)",
+            "System V segments, semaphores or message queues",
+        );
+        client.ask("context.restart", json!({"context": "a"}));
+        client.ask("context.checkpoint", json!({"context": "a"}));
+    }
 
     // Languages whose memory is not carried wait in their own ways.
     let params = json!({"request": {"language": "bash"}, "context": "b"});

@@ -102,7 +102,7 @@ fn pass_on(generations: u32) -> i32 {
 /// Asks for a part again and again, and holds it.
 fn ask_often() -> Attempt {
     let mut refused = Err(Errno::EINVAL);
-    for _ in 0..20 {
+    for _ in 0..6 {
         refused = map_shared(PART).and_then(|start| fill(start, PART, forget));
         if refused.is_ok() {
             break;

@@ -5,7 +5,6 @@ use nix::libc::user_regs_struct;
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
 
 use super::shared::{PAGE, map_shared};
 use super::{WANTED, fill, forget};
@@ -13,7 +12,7 @@ use crate::cells::prelude::*;
 use crate::cells::raw;
 
 /// How often the tracee maps a page.
-const CALLS: usize = 400;
+const CALLS: usize = 40;
 /// What the tracee ends with when it has got more than it asked for.
 const GOT_MORE: i32 = 3;
 
