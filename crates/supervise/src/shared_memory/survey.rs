@@ -83,7 +83,7 @@ impl Question {
             objects.extend(maps.lines().filter_map(|line| object(line, device)));
         }
         let is_same = listed.iter().map(|process| process.pid).eq(before.pids());
-        (is_same && Processes::of(self.init)? == before).then(|| Survey {
+        (is_same && Processes::of(self.init)? == before).then_some(Survey {
             asked: self.asked,
             past,
             objects: objects.len(),
@@ -161,7 +161,7 @@ fn maps(process: &Process) -> Option<String> {
 
 /// The inode of the shared memory that a line of maps shows, on this device. System V segments
 /// are counted by themselves; no other memory can have such a name (prctl(2), `PR_SET_VMA`).
-fn object<'l>(line: &'l str, device: &str) -> Option<u64> {
+fn object(line: &str, device: &str) -> Option<u64> {
     let mut fields = line.split_ascii_whitespace();
     let (mode, of, inode) = (fields.nth(1)?, fields.nth(1)?, fields.next()?);
     let name = fields.next().unwrap_or_default();
