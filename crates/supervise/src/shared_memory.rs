@@ -120,6 +120,8 @@ impl SharedMemory {
         };
         let mut state = self.state();
         state.has_passed(call.thread());
+        // One that was interrupted while it waited is made anew.
+        (state.waiting).retain(|asked| asked.call.waiting().thread() != call.thread());
         if state.take(made, call.thread(), self.limit) {
             drop(state);
             return call.go_on().map(|()| Given::Done);

@@ -125,7 +125,11 @@ pub(super) fn given_back() -> Attempt {
 /// to find out what it has.
 pub(super) fn given_back_busily() -> Attempt {
     static IS_OVER: AtomicBool = AtomicBool::new(false);
-    let busy = std::thread::spawn(|| while !IS_OVER.load(Ordering::Relaxed) {});
+    let busy = std::thread::spawn(|| {
+        while !IS_OVER.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    });
     let done = given_back();
     IS_OVER.store(true, Ordering::Relaxed);
     let _ = busy.join();

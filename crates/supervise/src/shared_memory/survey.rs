@@ -2,10 +2,12 @@
 //!
 //! A list of processes, and the maps of one, are read piece by piece, and a program could hide an
 //! object from that: by a fork and an exit, or by moving a mapping to where the reader has been.
-//! So a survey holds only if no process of the cell ran while it was made. The clocks of all tell,
-//! to the nanosecond. Then no process has been started, none has ended, and no mapping has moved:
-//! a process that is not in the first list is in the second one. A cell that is never quiet is
-//! stopped for that moment ([`Question::is_long`]).
+//! So a survey holds only if no thread of the cell ran while it was made. The kernel counts how
+//! often it has taken a thread off a CPU. A thread that is off at the end, with the count that it
+//! had at the beginning, did not run in between. Then no process has been started, none has ended,
+//! and no mapping has moved. Clocks would not do: that of a thread that runs stands still from one
+//! tick to the next. A cell that is never quiet is stopped for that moment
+//! ([`Question::is_long`]).
 //!
 //! An object that was counted and is in no maps is gone, unless its thread has not come to make it
 //! yet. Such a thread is about to run, or waits for a lock of its process, within the same call.
@@ -17,7 +19,6 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 
 use crate::proc::{ProcFiles, Process, descendants};
-use sys::process::cpu_clock;
 
 /// The most processes of which one is made.
 const MOST_PROCESSES: usize = 4096;
@@ -61,7 +62,9 @@ impl Question {
                 return Some(survey);
             }
             // Without init, the cell has ended.
-            if Instant::now() > until || cpu_clock(self.init).is_none() {
+            if Instant::now() > until
+                || fs::metadata(format!("/proc/{}/status", self.init)).is_err()
+            {
                 return None;
             }
             std::thread::sleep(REST);
@@ -69,21 +72,27 @@ impl Question {
     }
 
     fn try_once(&self, device: &str) -> Option<Survey> {
-        let before = Processes::of(self.init)?;
-        // Of this list, every process has stood still since its clock was read.
-        let listed: Vec<Process> = descendants(self.init, &ProcFiles::default()).collect();
+        let before = processes(self.init)?;
+        let switched = switches(&before)?;
         let past = (self.grants.iter())
             .filter(|(_, thread)| thread.is_none_or(is_past))
             .map(|(number, _)| *number)
             .collect();
+        // A process that has changed its parent while the first list was read is in this one.
+        let listed = processes(self.init)?;
         let mut objects = BTreeSet::new();
         // The first is cellblock's own init.
         for process in listed.iter().skip(1) {
             let maps = maps(process)?;
             objects.extend(maps.lines().filter_map(|line| object(line, device)));
         }
-        let is_same = listed.iter().map(|process| process.pid).eq(before.pids());
-        (is_same && Processes::of(self.init)? == before).then_some(Survey {
+        let after = processes(self.init)?;
+        let mut threads = listed.iter().skip(1).flat_map(threads);
+        let is_quiet = is_same(&before, &listed)
+            && is_same(&listed, &after)
+            && threads.all(|(_, thread)| is_off_cpu(thread))
+            && switches(&listed)? == switched;
+        is_quiet.then_some(Survey {
             asked: self.asked,
             past,
             objects: objects.len(),
@@ -91,43 +100,57 @@ impl Question {
     }
 }
 
-/// All processes of a cell, and the CPU time that each has used.
-#[derive(Debug, PartialEq, Eq)]
-struct Processes(Vec<(Pid, Duration)>);
-
-impl Processes {
-    /// `None` where there are too many, or one is gone.
-    fn of(init: Pid) -> Option<Self> {
-        let files = ProcFiles::default();
-        let listed: Vec<Pid> = (descendants(init, &files).map(|process| process.pid))
-            .take(MOST_PROCESSES + 1)
-            .collect();
-        if listed.len() > MOST_PROCESSES {
-            return None;
-        }
-        let timed = |pid: Pid| Some((pid, cpu_clock(pid)?));
-        listed
-            .into_iter()
-            .map(timed)
-            .collect::<Option<_>>()
-            .map(Self)
-    }
-
-    fn pids(&self) -> impl Iterator<Item = Pid> {
-        self.0.iter().map(|(pid, _)| *pid)
-    }
+/// All processes of a cell; `None` where there are too many.
+fn processes(init: Pid) -> Option<Vec<Process>> {
+    let files = ProcFiles::default();
+    let listed: Vec<Process> = descendants(init, &files).take(MOST_PROCESSES + 1).collect();
+    (listed.len() <= MOST_PROCESSES).then_some(listed)
 }
 
-/// Whether a thread whose call was let through is past it: it has ended, or is in another one
-/// (proc_pid_syscall(5)). One that is `running` may still be about to begin.
+/// The threads of a process, each with the process.
+fn threads(process: &Process) -> impl Iterator<Item = (Pid, Pid)> {
+    let of = |thread: &Pid| (process.pid, *thread);
+    process.threads.iter().map(of)
+}
+
+fn is_same(one: &[Process], other: &[Process]) -> bool {
+    (one.iter().flat_map(threads)).eq(other.iter().flat_map(threads))
+}
+
+/// How often each thread was taken off a CPU; `None` where one is gone.
+fn switches(processes: &[Process]) -> Option<Vec<u64>> {
+    let all = processes.iter().flat_map(threads);
+    all.map(|(pid, thread)| {
+        let status = fs::read(format!("/proc/{pid}/task/{thread}/status")).ok()?;
+        // A newline in its name is not one here.
+        let status = String::from_utf8_lossy(&status);
+        let counts = status.lines().filter_map(|line| {
+            let (_, count) = line.split_once("voluntary_ctxt_switches:")?;
+            count.trim().parse::<u64>().ok()
+        });
+        Some(counts.sum())
+    })
+    .collect()
+}
+
+/// Whether a thread is off the CPUs at this moment. To tell its call, the kernel waits until one
+/// that is about to sleep does (proc_pid_syscall(5)).
+fn is_off_cpu(thread: Pid) -> bool {
+    call_of(thread).is_ok_and(|call| call.is_some())
+}
+
+/// The number of the call in which a thread sleeps, and -1 outside of any. `None` where the thread
+/// runs, or is about to.
+fn call_of(thread: Pid) -> std::io::Result<Option<i64>> {
+    let call = fs::read_to_string(format!("/proc/{thread}/task/{thread}/syscall"))?;
+    let number = call.split_ascii_whitespace().next();
+    Ok(number.and_then(|number| number.parse().ok()))
+}
+
+/// Whether a thread whose call was let through is past it: it has ended, or sleeps elsewhere.
 fn is_past(thread: Pid) -> bool {
-    match fs::read_to_string(format!("/proc/{thread}/task/{thread}/syscall")) {
-        Ok(call) => {
-            let number = call.split_ascii_whitespace().next();
-            let number = number.and_then(|number| number.parse::<i64>().ok());
-            // -1 is outside of any.
-            number.is_some_and(|number| !COUNTED.contains(&number))
-        }
+    match call_of(thread) {
+        Ok(call) => call.is_some_and(|number| !COUNTED.contains(&number)),
         Err(error) => matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)),
     }
 }
