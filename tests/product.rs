@@ -24,6 +24,7 @@ mod rootfs;
 #[path = "support/schema.rs"]
 mod schema;
 mod seccomp;
+mod servers;
 #[path = "support/skip.rs"]
 mod skip;
 #[path = "support/validate.rs"]

@@ -98,13 +98,14 @@ fn write(out: &mut String, filter: &Compiled) -> std::fmt::Result {
         name,
         errno,
         answered,
+        counted,
         reason,
     } in filter.denials.iter()
     {
         writeln!(
             out,
             "        Denial {{ number: {number}, name: {name:?}, errno: {errno}, \
-             answered: {answered}, reason: Cow::Borrowed({reason:?}) }},"
+             answered: {answered}, counted: {counted}, reason: Cow::Borrowed({reason:?}) }},"
         )?;
     }
     writeln!(out, "    ]),\n}},")

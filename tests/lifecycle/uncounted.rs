@@ -15,6 +15,10 @@ use crate::cells::process;
 use crate::cells::raw;
 use crate::cells::wall::Wall;
 
+mod shared;
+#[cfg(target_arch = "x86_64")]
+mod tracer;
+
 pub(crate) const SUITE: Suite = Suite {
     name: "uncounted",
     covers: &[26, 39],
@@ -24,19 +28,31 @@ pub(crate) const SUITE: Suite = Suite {
             take(stage, "memfd", Refused(Errno::ENOSYS))
         }),
         scene("shared-unmapped", |stage| {
-            take(stage, "shared-unmapped", Refused(Errno::EPERM))
+            take(stage, "shared-unmapped", Refused(Errno::ENOMEM))
+        }),
+        scene("shared-pieces", |stage| {
+            take(stage, "shared-pieces", Refused(Errno::ENOMEM))
+        }),
+        scene("shared-moved", |stage| {
+            take(stage, "shared-moved", Refused(Errno::ENOMEM))
+        }),
+        scene("shared-inherited", |stage| {
+            take(stage, "shared-inherited", Refused(Errno::ENOMEM))
+        }),
+        scene("shared-by-tracer", |stage| {
+            take_by(stage, "shared-by-tracer", Refused(Errno::ENOMEM), "debug")
         }),
         scene("zero-device", |stage| {
             take(stage, "zero-device", Refused(Errno::EACCES))
         }),
         scene("sysv-segment", |stage| {
-            take(stage, "sysv-segment", Refused(Errno::ENOSYS))
+            take(stage, "sysv-segment", Refused(Errno::ENOMEM))
         }),
         scene("sysv-semaphores", |stage| {
-            take(stage, "sysv-semaphores", Refused(Errno::ENOSYS))
+            take(stage, "sysv-semaphores", Refused(Errno::ENOMEM))
         }),
         scene("sysv-messages", |stage| {
-            take(stage, "sysv-messages", Refused(Errno::ENOSYS))
+            take(stage, "sysv-messages", Refused(Errno::ENOMEM))
         }),
         scene("rulesets", |stage| {
             take(stage, "rulesets", Refused(Errno::ENOSYS))
@@ -51,6 +67,16 @@ pub(crate) const SUITE: Suite = Suite {
         scene("sockets", |stage| take(stage, "sockets", BestEffort)),
         scene("pipes", |stage| take(stage, "pipes", BestEffort)),
         scene("shared-pages-count-once", shared_pages_count_once),
+        scene("shared-given-back", |stage| goes_on(stage, "given-back")),
+        scene("shared-given-back-busily", |stage| {
+            goes_on(stage, "given-back-busily")
+        }),
+        scene("shared-asked-in-vain", |stage| {
+            goes_on(stage, "asked-in-vain")
+        }),
+        scene("segments-opened-again", |stage| {
+            goes_on(stage, "segments-opened-again")
+        }),
     ],
     actors: &[
         Actor {
@@ -83,6 +109,20 @@ pub(crate) const SUITE: Suite = Suite {
                 0
             },
         },
+        Actor {
+            name: "go-on",
+            run: |args| {
+                let done = match args[0].as_str() {
+                    "given-back" => shared::given_back(),
+                    "given-back-busily" => shared::given_back_busily(),
+                    "asked-in-vain" => shared::asked_in_vain(),
+                    "segments-opened-again" => shared::segments_opened_again(),
+                    _ => Err(Errno::EINVAL),
+                };
+                println!("{done:?}");
+                0
+            },
+        },
     ],
 };
 
@@ -102,6 +142,11 @@ const LIMIT: u64 = 64 << 20;
 const SLACK: u64 = 96 << 20;
 
 fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
+    take_by(stage, kind, fate, "default")
+}
+
+/// With this system call policy.
+fn take_by(stage: &Stage, kind: &str, fate: Fate, policy: &str) -> Check {
     let outside = Wall::build(kind);
     let mut command = stage.outside("uncounted/take", [kind]);
     if let Some(wall) = &outside {
@@ -127,7 +172,7 @@ fn take(stage: &Stage, kind: &str, fate: Fate) -> Check {
     let hold = if matches!(fate, Counted) { HOLD } else { "" };
     let mut command = stage
         .probe("uncounted/take", [kind, hold, marker.word()])
-        .option(["--cgroup", "none"])
+        .option(["--cgroup", "none", "--seccomp", policy])
         .limit("memory", "64M")
         .limit("shm-size", "1G")
         .limit("open-files", "1024")
@@ -175,10 +220,32 @@ fn shared_pages_count_once(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// Memory that was given back can be had again, and calls in vain cost nothing.
+fn goes_on(stage: &Stage, kind: &str) -> Check {
+    let run = stage
+        .probe("uncounted/go-on", [kind])
+        .option(["--cgroup", "none"])
+        .limit("memory", "64M")
+        .limit("wall", &stage.duration(50_000))
+        .deadline(120_000)
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "Ok(())\n", "{}", run.json);
+    Ok(())
+}
+
 fn run_kind(kind: &str) -> Attempt {
     match kind {
         "memfd" => memfd(),
-        "shared-unmapped" => shared_unmapped(),
+        "shared-unmapped" => shared::unmapped(),
+        "shared-pieces" => shared::pieces(),
+        "shared-moved" => shared::moved(),
+        "shared-inherited" => shared::inherited(),
+        #[cfg(target_arch = "x86_64")]
+        "shared-by-tracer" => tracer::shared_by_tracer(),
+        #[cfg(not(target_arch = "x86_64"))]
+        // Its registers have other names.
+        "shared-by-tracer" => Err(Errno::ENOSYS),
         "zero-device" => zero_device(),
         "sysv-segment" => sysv_segment(),
         "sysv-semaphores" => sysv_semaphores(),
@@ -238,12 +305,6 @@ fn fill(start: i64, length: usize, then: impl Fn(usize, usize) -> Attempt) -> At
 /// Pages stay in a shared object when no process has them in its page tables.
 fn forget(piece: usize, length: usize) -> Attempt {
     call!(SYS_madvise, piece, length, libc::MADV_DONTNEED).map(drop)
-}
-
-fn shared_unmapped() -> Attempt {
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    let start = call!(SYS_mmap, 0, WANTED, READ_WRITE, flags, -1, 0)?;
-    fill(start, WANTED, forget)
 }
 
 fn zero_device() -> Attempt {

@@ -35,6 +35,7 @@ pub(crate) fn answer(rule: Option<&Rule>, (arch, _): Variant, notify: bool, data
         Verdict::AllowIf { when, .. } => any(when, data),
         Verdict::Deny { .. } | Verdict::Answer => false,
         Verdict::DenyIf { when, .. } => !any(when, data),
+        Verdict::Count { when } => !when.is_empty() && !any(when, data),
         Verdict::OwnIds => return of_owner(arch, data),
         Verdict::Absent => return ENOSYS,
         Verdict::Kill => return KILL,
@@ -76,7 +77,9 @@ fn any(when: &[Alternative], data: &Data) -> bool {
 /// neighbours, and each of them with other bits set where none should count.
 pub(crate) fn arguments(rule: Option<&Rule>) -> Vec<[u64; 6]> {
     let when: &[Alternative] = match rule.map(|rule| &rule.verdict) {
-        Some(Verdict::AllowIf { when, .. } | Verdict::DenyIf { when, .. }) => when,
+        Some(
+            Verdict::AllowIf { when, .. } | Verdict::DenyIf { when, .. } | Verdict::Count { when },
+        ) => when,
         _ => &[],
     };
     let mut values: [BTreeSet<u64>; 6] = Default::default();

@@ -398,6 +398,11 @@ fn unsound_policies_are_refused_with_the_way_out() {
         "rules[0]: cellblock cannot answer ",
         Some("\"answer\" goes with: sysinfo"),
     );
+    assert_refused(
+        |policy: &mut Value| policy["rules"][0]["action"] = json!("count"),
+        "rules[0]: cellblock cannot count the memory of ",
+        Some("\"count\" goes with: mmap, msgget, semget, shmget"),
+    );
     let rule = |key: &'static str, value: Value| {
         move |policy: &mut Value| policy["rules"][1][key] = value.clone()
     };
@@ -413,12 +418,12 @@ fn unsound_policies_are_refused_with_the_way_out() {
     );
     assert_refused(
         rule("action", json!("allow")),
-        "\"when\" goes with allow_if and deny_if",
+        "\"when\" goes with allow_if, deny_if and count",
         None,
     );
     assert_refused(
         rule("when", json!([])),
-        "\"when\" goes with allow_if and deny_if",
+        "\"when\" goes with allow_if, deny_if and count",
         None,
     );
     assert_refused(
@@ -511,7 +516,7 @@ fn a_filter_longer_than_the_kernel_takes_is_refused() {
 }
 
 #[test]
-fn what_only_a_cgroup_counts_is_refused_without() {
+fn what_only_a_cgroup_counts_is_refused_or_counted_without() {
     let policy = Policy::builtin("default").unwrap();
     let [held, memory, cpus, _] = Unheld::ALL;
     let verdict = |call, unheld| &policy.rule_for(call, unheld).unwrap().verdict;
@@ -529,7 +534,9 @@ fn what_only_a_cgroup_counts_is_refused_without() {
     for call in ["mmap", "msgget", "semget", "shmget"] {
         assert!(is_allowed(call), "{call}");
         assert_ne!(verdict(call, memory), verdict(call, held), "{call}");
-        assert!(verdict(call, memory).denies_with().is_some(), "{call}");
+        let is_counted = matches!(verdict(call, memory), Verdict::Count { .. });
+        assert!(is_counted, "{call}");
+        assert_eq!(verdict(call, memory).denies_with(), Some(Errno::ENOMEM));
     }
     let call = "sched_setaffinity";
     assert_eq!(verdict(call, memory), &Verdict::Allow);

@@ -355,7 +355,7 @@ fn an_obstacle_is_named_at_once_and_harms_nothing() {
     if carried(made).is_none() {
         return;
     }
-    let mut refused = |begin: &str, end: &str, why: &str| {
+    let refused = |client: &mut Client, begin: &str, end: &str, why: &str| {
         let began = client.run_in("a", begin);
         assert_eq!(began["record"]["outcome"], "ok", "{began}");
         for method in ["context.checkpoint", "context.suspend"] {
@@ -372,16 +372,36 @@ fn an_obstacle_is_named_at_once_and_harms_nothing() {
         );
     };
     refused(
+        &mut client,
         "import ctypes; libc = ctypes.CDLL(None); _ = libc.prctl(4, 0)",
         "_ = libc.prctl(4, 1); print(x.v)",
         "PR_SET_DUMPABLE",
     );
     refused(
+        &mut client,
         "import mmap; m = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); m.madvise(10)",
         "m.close(); print(x.v)",
         "MADV_DONTFORK",
     );
+    refused(
+        &mut client,
+        "m = mmap.mmap(-1, 1 << 20); m[:2] = b'ab'",
+        "m.close(); print(x.v)",
+        "is shared and writable",
+    );
     client.ask("context.checkpoint", json!({"context": "a"}));
+    // With a cgroup that holds the memory, nobody hears of these calls.
+    let status = client.run_in("a", "print(x.v)");
+    if status["record"]["limits"]["memory"]["enforced"] == "best effort" {
+        refused(
+            &mut client,
+            "_ = libc.semget(0, 1, 0o1600)",
+            "print(x.v)",
+            "System V segments, semaphores or message queues",
+        );
+        client.ask("context.restart", json!({"context": "a"}));
+        client.ask("context.checkpoint", json!({"context": "a"}));
+    }
 
     // Languages whose memory is not carried wait in their own ways.
     let params = json!({"request": {"language": "bash"}, "context": "b"});

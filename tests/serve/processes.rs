@@ -397,3 +397,33 @@ fn code_that_stops_or_kills_what_is_started_ends_its_cell_at_most() {
         client.call("context.delete", json!({"context": "a"}));
     }
 }
+
+/// Without a cgroup that holds the memory, whose limit acts on what is used.
+#[test]
+fn shared_memory_counts_against_the_limit_in_every_start() {
+    const TAKE: &str = "import mmap\nkept = mmap.mmap(-1, 150 << 20); kept[:2] = b'ab'";
+    const MORE: &str =
+        "try: print(len(mmap.mmap(-1, 150 << 20)))\nexcept OSError as e: print(e.errno, kept[:2])";
+    let options = ["--memory", "256M", "--cgroup", "none"];
+    let warm = ["--warm", "python:1"];
+    let template = ["--warm", "python:1", "--preload", "json.tool"];
+    for (start, more) in [("cold", &[][..]), ("ready", &warm), ("forked", &template)] {
+        let server = Server::start(&[&options, more].concat());
+        let mut client = server.connect();
+        until("waiting cells", || {
+            more.is_empty() || client.status()["pools"][0]["ready"] == 1
+        });
+        assert_eq!(client.create("a")["start"], start);
+        client.run_in("a", TAKE);
+        let ran = client.run_in("a", MORE);
+        let refused = "12 b'ab'\n";
+        assert_eq!(ran["record"]["stdout"], refused, "{start}: {ran}");
+        assert_eq!(ran["record"]["denied"][0]["action"], "ENOMEM", "{ran}");
+        // What the interpreter has counts for processes beside it, until it gives that back.
+        let beside = format!("python3 -c \"kept = b'ab'; import mmap\n{MORE}\"");
+        assert_eq!(output(&mut client, "a", &beside), refused, "{start}");
+        client.run_in("a", "kept.close()");
+        let granted = format!("{}\n", 150 << 20);
+        assert_eq!(output(&mut client, "a", &beside), granted, "{start}");
+    }
+}

@@ -15,6 +15,8 @@ pub enum Refusal {
     Processes,
     #[error("the memory at {0:#x} is shared and writable")]
     SharedMemory(u64),
+    #[error("the code has made System V segments, semaphores or message queues")]
+    SystemV,
     #[error("the memory at {0:#x} is kept out of forks (MADV_DONTFORK)")]
     NotForked(u64),
     #[error("the process has forbidden others to look at it (PR_SET_DUMPABLE)")]
@@ -58,6 +60,7 @@ impl Refusal {
             Self::Threads(_) => "threads",
             Self::Processes => "processes",
             Self::SharedMemory(_) => "shared_memory",
+            Self::SystemV => "system_v",
             Self::NotForked(_) => "not_forked",
             Self::Undumpable => "undumpable",
             Self::Descriptor { .. } => "descriptor",
@@ -95,7 +98,7 @@ impl Refusal {
             }
             Self::Timers => "delete them; the timers of setitimer(2) are carried",
             Self::Signal => "unblock it, so that it is delivered",
-            Self::Confined | Self::Machine | Self::System(..) => REPLAY,
+            Self::SystemV | Self::Confined | Self::Machine | Self::System(..) => REPLAY,
             Self::Busy => "wait until the execution ends, or interrupt it",
             Self::Unlike(_) => {
                 "only a context of the same template, rootfs and cellblock can take it; a context that was created with --replay (\"replay\": true) needs none"

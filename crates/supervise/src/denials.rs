@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 
+use super::shared_memory::{Given, SharedMemory};
 use super::turn::Turn;
 use spec::Bytes;
 use sys::seccomp::Waiting;
@@ -35,6 +36,16 @@ struct Answers {
     errnos: BTreeMap<i64, Errno>,
     probes: BTreeSet<i64>,
     system: Option<System>,
+    counted: Option<Counted>,
+}
+
+/// Calls that happen as far as the limit on memory has room for what they make.
+#[derive(Debug)]
+pub struct Counted {
+    /// Their numbers.
+    pub numbers: BTreeSet<i64>,
+    /// Counts what they make; `None` where that needs not be counted.
+    pub memory: Option<SharedMemory>,
 }
 
 /// What sysinfo(2) reports.
@@ -58,19 +69,36 @@ impl Denials {
     /// same.
     ///
     /// With a `system`, its call succeeds. It is denied where the caller's memory cannot be
-    /// written to.
+    /// written to. What is `counted` is denied where there is no room.
     pub fn answering(
         errnos: impl IntoIterator<Item = (i64, Errno)>,
         probes: impl IntoIterator<Item = i64>,
         system: Option<System>,
+        counted: Option<Counted>,
     ) -> Self {
         Self {
             answers: Arc::new(Answers {
                 errnos: errnos.into_iter().collect(),
                 probes: probes.into_iter().collect(),
                 system,
+                counted,
             }),
             ..Self::default()
+        }
+    }
+
+    /// What counts shared memory, where it is counted.
+    pub(crate) fn shared_memory(&self) -> Option<&SharedMemory> {
+        self.answers.counted.as_ref()?.memory.as_ref()
+    }
+
+    /// Counts the calls that were denied after they had waited, as [`Self::answer`] does.
+    pub(crate) fn count_late(&mut self, has_begun: bool, mut first: impl FnMut(i64)) {
+        let late = self.shared_memory().map(SharedMemory::take_denied);
+        for number in late.unwrap_or_default() {
+            if self.count(number, has_begun) {
+                first(number);
+            }
         }
     }
 
@@ -140,6 +168,15 @@ impl Answers {
                 return call.answer(filled).map(|()| None);
             }
         }
+        let counted = self.counted.as_ref();
+        if let Some(counted) = counted.filter(|counted| counted.numbers.contains(&number)) {
+            return match &counted.memory {
+                Some(memory) => memory
+                    .answer(call)
+                    .map(|given| (given == Given::Denied).then_some(number)),
+                None => call.go_on().map(|()| None),
+            };
+        }
         let errno = self.errnos.get(&number).copied().unwrap_or(Errno::EPERM);
         call.answer(Err(errno)).map(|()| Some(number))
     }
@@ -159,7 +196,7 @@ mod tests {
 
     #[test]
     fn probes_are_the_interpreters_until_the_code_begins() {
-        let mut denials = Denials::answering([], [425], None);
+        let mut denials = Denials::answering([], [425], None, None);
         let calls = [
             (425, false),
             (101, false),

@@ -37,6 +37,7 @@ mod poll_set;
 mod proc;
 mod processes;
 pub(crate) mod results;
+mod shared_memory;
 mod signals;
 pub mod turn;
 pub mod verify;
@@ -49,11 +50,12 @@ use capture::Capture;
 pub use cell::{Cancel, Cell, Frozen, Request};
 use cgroup::CgroupUsage;
 pub use control::{Asked, Control, wait};
-pub use denials::{Denials, System};
+pub use denials::{Counted, Denials, System};
 pub(crate) use disks::Disks;
 pub(crate) use driver::DriverReport;
 pub use network::NetworkLog;
 pub use processes::{ProcessNews, ProcessOrder, ProcessStart, ProcessStream};
+pub use shared_memory::SharedMemory;
 pub use signals::{BlockedSignals, Parent};
 
 /// A captured stream; its number is the place in [`Execution::output`].

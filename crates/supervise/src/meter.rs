@@ -15,8 +15,9 @@ use verdict::evidence::Stop;
 mod cpu;
 mod memory;
 
+use crate::SharedMemory;
 use cpu::CpuCount;
-use memory::{Found, MemoryCount};
+use memory::{Found, Look, MemoryCount};
 
 /// How often a cell without a cgroup is checked.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -132,6 +133,7 @@ impl Meter {
         &mut self,
         cgroup: Option<&CellCgroup>,
         tmpfs: &[OwnedFd],
+        shared: Option<&SharedMemory>,
         peaks: &mut Peaks,
     ) -> Option<Stop> {
         let is_counted = self.counts || self.memory.is_some();
@@ -139,7 +141,8 @@ impl Meter {
             Some(_) => tmpfs.iter().map(tmpfs_used).sum(),
             None => 0,
         };
-        let waits = self.memory.as_ref().is_some_and(MemoryCount::waits);
+        let waits = self.memory.as_ref().is_some_and(MemoryCount::waits)
+            || shared.is_some_and(SharedMemory::has_waiting);
         if self.is_resting && !waits && tmpfs == self.tmpfs && self.was_idle() {
             self.quiet = (self.quiet + 1).min(RESTS);
             return None;
@@ -153,7 +156,7 @@ impl Meter {
             peaks.processes = peaks.processes.max(Some(count));
         }
         let used = self.cpu_used(cgroup, &processes, peaks).total();
-        let is_quiet = self.is_resting && used == self.seen_used;
+        let is_quiet = self.is_resting && used == self.seen_used && !waits;
         self.quiet = if is_quiet {
             (self.quiet + 1).min(RESTS)
         } else {
@@ -167,7 +170,14 @@ impl Meter {
             }
         }
         let memory = self.memory.as_mut()?;
-        match memory.look(&processes, tmpfs, used, &self.files) {
+        let look = Look {
+            processes: &processes,
+            tmpfs,
+            cpu: used,
+            files: &self.files,
+            shared,
+        };
+        match memory.look(&look) {
             Found::Within(used) => {
                 peaks.memory = peaks.memory.max(Some(used));
                 None
@@ -180,20 +190,27 @@ impl Meter {
         }
     }
 
+    /// Whether the cell has to be stopped for a moment, so that what it holds can be read.
+    pub(crate) fn needs_quiet(&self) -> bool {
+        (self.memory.as_ref()).is_some_and(MemoryCount::needs_quiet)
+    }
+
     /// What the cell uses now.
     pub(crate) fn in_use(
         &mut self,
         cgroup: Option<&CellCgroup>,
         tmpfs: &[OwnedFd],
+        shared: Option<&SharedMemory>,
         peaks: &mut Peaks,
     ) -> InUse {
         let processes = self.look();
         // No limit is checked here, so the next check looks again, even if nothing runs until then.
         self.clocks.clear();
-        let tmpfs = tmpfs.iter().map(tmpfs_used).sum();
+        let tmpfs: u64 = tmpfs.iter().map(tmpfs_used).sum();
+        let objects = tmpfs + shared.map_or(0, SharedMemory::sum);
         let counted = cgroup.and_then(CellCgroup::memory_in_use);
         InUse {
-            memory: counted.or_else(|| Some(memory::in_use(&processes, tmpfs, &self.files))),
+            memory: counted.or_else(|| Some(memory::in_use(&processes, objects, &self.files))),
             cpu: self.cpu_used(cgroup, &processes, peaks),
             processes: (processes.iter().skip(1))
                 .map(|process| process.threads.len() as u64)
@@ -304,7 +321,7 @@ mod tests {
         let (mut shown, mut used) = (0, None);
         // Until all have come to rest.
         while shown < 3 && Instant::now() < until {
-            let now = meter.in_use(None, &[], &mut peaks);
+            let now = meter.in_use(None, &[], None, &mut peaks);
             let clock = cpu_clock(meter.init);
             shown = if now.processes == 1 && clock == used {
                 shown + 1
@@ -314,7 +331,7 @@ mod tests {
             used = clock;
             std::thread::sleep(Duration::from_millis(1));
         }
-        let stop = meter.check(None, &[], &mut peaks);
+        let stop = meter.check(None, &[], None, &mut peaks);
         drop(init.stdin.take());
         init.wait().unwrap();
         assert_eq!(shown, 3);
@@ -336,7 +353,7 @@ mod tests {
             meter.look();
         }
         let mut peaks = Peaks::default();
-        assert!(meter.check(None, &[], &mut peaks).is_none());
+        assert!(meter.check(None, &[], None, &mut peaks).is_none());
         assert!(meter.quiet > 0 && peaks.processes.is_none(), "it waits");
 
         let mut input = child.stdin.take().unwrap();

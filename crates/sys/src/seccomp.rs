@@ -1,10 +1,11 @@
 //! Loading system call filters, and answering the calls that they report (seccomp(2)).
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
+use nix::unistd::Pid;
 
 /// One instruction of a filter.
 pub use libc::sock_filter as Instruction;
@@ -75,6 +76,16 @@ impl<'l> Waiting<'l> {
         i64::from(self.notification.data.nr)
     }
 
+    /// The argument with this index, as it is in the caller's register.
+    pub fn argument(&self, index: usize) -> u64 {
+        self.notification.data.args.get(index).copied().unwrap_or(0)
+    }
+
+    /// The thread that called, as this process sees it.
+    pub const fn thread(&self) -> Pid {
+        Pid::from_raw(self.notification.pid.cast_signed())
+    }
+
     /// Writes `bytes` to where the argument with this index points, in the memory of the
     /// caller. What the argument points to is never read: the program could change it.
     ///
@@ -102,8 +113,7 @@ impl<'l> Waiting<'l> {
             )
         };
         Errno::result(is_valid)?;
-        let address = self.notification.data.args.get(index).copied().unwrap_or(0);
-        (memory.write_all_at(bytes, address)).map_err(|_| Errno::EFAULT)
+        (memory.write_all_at(bytes, self.argument(index))).map_err(|_| Errno::EFAULT)
     }
 
     /// Makes the call return 0, or this error number.
@@ -111,18 +121,72 @@ impl<'l> Waiting<'l> {
     /// # Errors
     /// Those of ioctl(2). A caller that was killed while it waited is not one.
     pub fn answer(self, result: Result<(), Errno>) -> Result<(), Errno> {
-        let mut response = libc::seccomp_notif_resp {
-            id: self.notification.id,
-            val: 0,
-            error: result.err().map_or(0, |errno| -(errno as i32)),
-            flags: 0,
-        };
-        let send = libc::SECCOMP_IOCTL_NOTIF_SEND;
-        // SAFETY: it reads a seccomp_notif_resp.
-        let sent = unsafe { libc::ioctl(self.listener.as_raw_fd(), send, &raw mut response) };
-        match Errno::result(sent) {
-            Ok(_) | Err(Errno::ENOENT) => Ok(()),
-            Err(error) => Err(error),
+        let error = result.err().map_or(0, |errno| -(errno as i32));
+        send(self.listener, self.notification.id, error, 0)
+    }
+
+    /// Lets the call happen as it was made (Linux 5.5). It happens with the arguments of this
+    /// notification: they are in the caller's registers, which nobody can change from here on.
+    /// What they point to can change.
+    ///
+    /// A debugger changes registers only while the caller is stopped for it. The kernel stops a
+    /// caller at the entry of a call before it asks the filter, and asks the filter again where
+    /// the filter itself has stopped it (`SECCOMP_RET_TRACE`, Linux 4.8). A signal that
+    /// interrupts a caller that waits here ends the wait, and the call is made anew.
+    ///
+    /// # Errors
+    /// Those of ioctl(2). A caller that was killed while it waited is not one.
+    pub fn go_on(self) -> Result<(), Errno> {
+        send(self.listener, self.notification.id, 0, GO_ON)
+    }
+
+    /// The same call, to be answered later.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn to_deferred(&self) -> Result<Deferred, Errno> {
+        let listener = self.listener.try_clone_to_owned();
+        let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(0));
+        Ok(Deferred {
+            listener: listener.map_err(errno)?,
+            notification: self.notification,
+        })
+    }
+}
+
+/// A call that is to be answered later. Without an answer it waits for as long as the listener
+/// is open.
+#[derive(Debug)]
+pub struct Deferred {
+    listener: OwnedFd,
+    notification: libc::seccomp_notif,
+}
+
+impl Deferred {
+    /// The call.
+    pub fn waiting(&self) -> Waiting<'_> {
+        Waiting {
+            listener: self.listener.as_fd(),
+            notification: self.notification,
         }
+    }
+}
+
+/// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`
+const GO_ON: u32 = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
+
+fn send(listener: BorrowedFd<'_>, id: u64, error: i32, flags: u32) -> Result<(), Errno> {
+    let mut response = libc::seccomp_notif_resp {
+        id,
+        val: 0,
+        error,
+        flags,
+    };
+    let send = libc::SECCOMP_IOCTL_NOTIF_SEND;
+    // SAFETY: it reads a seccomp_notif_resp.
+    let sent = unsafe { libc::ioctl(listener.as_raw_fd(), send, &raw mut response) };
+    match Errno::result(sent) {
+        Ok(_) | Err(Errno::ENOENT) => Ok(()),
+        Err(error) => Err(error),
     }
 }

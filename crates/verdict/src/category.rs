@@ -2,6 +2,8 @@
 
 use nix::errno::Errno;
 
+use super::causes;
+use super::evidence::Evidence;
 use languages::{Driver, Exceptions};
 use record::{Category, CodeError, Denied};
 
@@ -93,11 +95,13 @@ pub(super) fn follows_a_refused_start(error: &CodeError) -> bool {
     error.traceback.iter().any(is_refusal)
 }
 
-/// The denied system call with the exception's error number, if there is just one.
-pub(super) fn denial_behind<'a>(error: &CodeError, denied: &'a [Denied]) -> Option<&'a Denied> {
+/// The denied system call with the exception's error number, if there is just one. Calls for which
+/// the memory had no room are a lack of memory, and no denial of a use.
+pub(super) fn denial_behind<'a>(error: &CodeError, evidence: &Evidence<'a>) -> Option<&'a Denied> {
     let number = Errno::from_raw(error.errno?.saturating_abs());
     let name = format!("{number:?}");
-    let mut behind = denied.iter().filter(|denied| denied.action == name);
+    let mut behind = (evidence.denied.iter())
+        .filter(|denied| denied.action == name && !causes::is_counted(denied, evidence.held));
     behind.next().filter(|_| behind.next().is_none())
 }
 

@@ -1,7 +1,7 @@
 //! Which denied system calls a failure can come from.
 
 use super::category;
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Held};
 use super::last_words::has_words;
 use record::{Category, Denied, Outcome};
 
@@ -23,14 +23,13 @@ const PROBES: [&str; 12] = [
 ];
 
 /// Calls that are denied only because no cgroup holds the memory.
-const UNCOUNTED: [&str; 6] = [
-    "landlock_create_ruleset",
-    "memfd_create",
-    "mmap",
-    "msgget",
-    "semget",
-    "shmget",
-];
+const UNCOUNTED: [&str; 2] = ["landlock_create_ruleset", "memfd_create"];
+
+/// Calls whose memory counts in full from the start where no cgroup holds the memory.
+const COUNTED: [&str; 4] = ["mmap", "msgget", "semget", "shmget"];
+
+/// What helps where memory that counts in full was refused.
+pub(super) const MORE_MEMORY: &str = "`--memory SIZE` gives more; a cgroup that holds the memory counts only what is used of shared memory (`cellblock doctor` says how to get one)";
 
 /// The denied calls that can have made a run fail that ended in this way.
 pub(super) fn of<'d>(
@@ -58,13 +57,22 @@ pub(super) fn can_be_one(denied: &Denied, evidence: &Evidence<'_>) -> bool {
     !PROBES.contains(&denied.name.as_str())
         || names(&evidence.stderr)
         || evidence.error.is_some_and(|error| {
-            names(&error.message) || category::denial_behind(error, evidence.denied) == Some(denied)
+            names(&error.message) || category::denial_behind(error, evidence) == Some(denied)
         })
+}
+
+/// Whether a call was denied because the limit had no room for all the memory that it makes.
+pub(super) fn is_counted(denied: &Denied, held: Held) -> bool {
+    !held.memory_by_cgroup && COUNTED.contains(&denied.name.as_str()) && denied.action == "ENOMEM"
 }
 
 /// What the operator can do about them.
 pub(super) fn way_out(causes: &[&Denied], evidence: &Evidence<'_>) -> Option<String> {
-    let name = &causes.first()?.name;
+    let first = causes.first()?;
+    let name = &first.name;
+    if is_counted(first, evidence.held) {
+        return Some(MORE_MEMORY.to_owned());
+    }
     let is_uncounted = !evidence.held.memory_by_cgroup && UNCOUNTED.contains(&name.as_str());
     Some(match name.as_str() {
         _ if is_uncounted => format!(

@@ -131,7 +131,7 @@ fn too_many_files(evidence: &Evidence<'_>) -> String {
 
 fn permission_advice(error: &CodeError, evidence: &Evidence<'_>) -> String {
     let denied = evidence.denied;
-    if let Some(Denied { name, reason, .. }) = category::denial_behind(error, denied) {
+    if let Some(Denied { name, reason, .. }) = category::denial_behind(error, evidence) {
         let reason = reason
             .as_deref()
             .map_or_else(String::new, |reason| format!(" ({reason})"));
@@ -327,12 +327,27 @@ fn refused_hosts(refused: &[RefusedHost]) -> String {
     format!("; the network refused {}{way_out}", hosts.join(", "))
 }
 
-/// The calls that the policy denied, as the end of a sentence.
-pub(super) fn denials(denied: &[&Denied]) -> String {
-    const NAMED: usize = 5;
-    if denied.is_empty() {
-        return String::new();
+/// The calls that were denied, as the end of a sentence.
+pub(super) fn denials(denied: &[&Denied], evidence: &Evidence<'_>) -> String {
+    let (counted, others): (Vec<&Denied>, Vec<&Denied>) = denied
+        .iter()
+        .copied()
+        .partition(|denied| causes::is_counted(denied, evidence.held));
+    let mut text = String::new();
+    if !others.is_empty() {
+        text += &format!("; the policy denied {}", named(&others));
     }
+    if !counted.is_empty() {
+        text += &format!(
+            "; the memory limit had no room for {}, which counts in full from the start",
+            named(&counted)
+        );
+    }
+    text
+}
+
+fn named(denied: &[&Denied]) -> String {
+    const NAMED: usize = 5;
     let mut names: Vec<String> = denied
         .iter()
         .take(NAMED)
@@ -344,7 +359,7 @@ pub(super) fn denials(denied: &[&Denied]) -> String {
     if denied.len() > NAMED {
         names.push(format!("{} more", denied.len() - NAMED));
     }
-    format!("; the policy denied {}", names.join(", "))
+    names.join(", ")
 }
 
 /// The name of a signal.

@@ -1,6 +1,7 @@
 //! What the record says about memory that was lacking: how much was in use, by what, and which
 //! limit refused more.
 
+use super::causes;
 use super::evidence::Evidence;
 use super::explain::Advice;
 use record::Category;
@@ -79,7 +80,8 @@ pub(super) fn claimed(evidence: &Evidence<'_>) -> String {
     let Some(limit) = evidence.limits.memory else {
         return format!("it reports a lack of memory{seen}; ask for less at a time");
     };
-    let refused = match acting(evidence) {
+    // Why shared memory was refused is said with the denied call.
+    let refused = match acting(evidence).filter(|_| !refused_shared(evidence)) {
         _ if is_own_heap(evidence) => {
             "its interpreter's own heap is full, which is smaller than that unless the program sets it"
                 .to_owned()
@@ -99,6 +101,9 @@ pub(super) fn claimed(evidence: &Evidence<'_>) -> String {
 
 /// What only the operator can do about such a claim.
 pub(super) fn way_out(category: Category, evidence: &Evidence<'_>) -> Option<String> {
+    if category == Category::Memory && refused_shared(evidence) {
+        return Some(causes::MORE_MEMORY.to_owned());
+    }
     let acting = acting(evidence).filter(|_| category == Category::Memory)?;
     let follows_memory = |data: Bytes| evidence.limits.memory.is_some_and(|memory| data <= memory);
     match acting {
@@ -114,6 +119,12 @@ pub(super) fn way_out(category: Category, evidence: &Evidence<'_>) -> Option<Str
             Some("`--address-space SIZE` sets the address space of a process".to_owned())
         }
     }
+}
+
+/// Whether shared memory was refused for want of room.
+fn refused_shared(evidence: &Evidence<'_>) -> bool {
+    let mut denied = evidence.denied.iter();
+    denied.any(|denied| causes::is_counted(denied, evidence.held))
 }
 
 fn is_own_heap(evidence: &Evidence<'_>) -> bool {

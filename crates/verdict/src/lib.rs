@@ -95,7 +95,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
         _ => None,
     };
     let causes = causes::of(evidence, failure.outcome, failure.category);
-    let denials = denials(&causes) + &refusals(evidence);
+    let denials = denials(&causes, evidence) + &refusals(evidence);
     let mut verdict = failed(failure, signal, evidence.error, &denials);
     verdict.operator_hint = (verdict.operator_hint).or_else(|| causes::way_out(&causes, evidence));
     // A refused host is refused again, so a retry does not help.
@@ -386,7 +386,7 @@ fn reported(error: &CodeError, evidence: &Evidence<'_>) -> Category {
             Category::File
         }
         // What a filter answers can look like the network's or anything else's.
-        _ if category::denial_behind(error, evidence.denied).is_some() => Category::Permission,
+        _ if category::denial_behind(error, evidence).is_some() => Category::Permission,
         category => category,
     }
 }

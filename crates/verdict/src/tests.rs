@@ -647,7 +647,7 @@ fn a_library_that_cannot_start_a_thread_is_no_interrupt() {
 
 #[test]
 fn a_probe_is_named_only_where_the_program_names_it() {
-    let denied = ["io_uring_setup", "shmget"].map(|name| Denied {
+    let denied = ["io_uring_setup", "memfd_create"].map(|name| Denied {
         kind: "syscall".into(),
         name: name.into(),
         count: 1,
@@ -664,15 +664,59 @@ fn a_probe_is_named_only_where_the_program_names_it() {
     let probed = of("failed to find sysfs cpu topology directory");
     assert!(!probed.context.unwrap().contains("denied"));
     assert_eq!(probed.operator_hint, None);
-    let needed =
-        of("could not create shared memory segment\nDETAIL: Failed system call was shmget(key=5)");
+    let needed = of("failed to call memfd_create: Function not implemented");
     assert!(
         needed
             .context
             .unwrap()
-            .ends_with("the policy denied shmget")
+            .ends_with("the policy denied memfd_create")
     );
     assert!(needed.operator_hint.unwrap().contains("--memory none"));
+}
+
+#[test]
+fn shared_memory_without_room_is_a_lack_of_memory() {
+    let denied = [Denied {
+        kind: "syscall".into(),
+        name: "mmap".into(),
+        count: 2,
+        action: "ENOMEM".into(),
+        reason: Some("no room".into()),
+    }];
+    let error = error("OSError", Some(Errno::ENOMEM));
+    let raised = Evidence {
+        error: Some(&error),
+        denied: &denied,
+        ..exit(1)
+    };
+    let said = Evidence {
+        denied: &denied,
+        ..saying(Category::Memory, "Cannot allocate memory", exit(1))
+    };
+    for evidence in [raised, said] {
+        let verdict = judge(&evidence);
+        assert_eq!(verdict.error_category, Some(Category::Memory));
+        assert!(verdict.is_retryable);
+        let context = verdict.context.unwrap();
+        let tail = "; the memory limit had no room for mmap (2 times), which counts in full from the start";
+        assert!(context.ends_with(tail), "{context}");
+        assert!(!context.contains("policy"), "{context}");
+        assert!(verdict.operator_hint.unwrap().contains("`--memory SIZE`"));
+    }
+    // Huge pages, which are refused with a cgroup as well.
+    let verdict = judge(&Evidence {
+        denied: &denied,
+        held: Held {
+            memory_by_cgroup: true,
+            ..Held::default()
+        },
+        ..exit(1)
+    });
+    let context = verdict.context.unwrap();
+    assert!(
+        context.ends_with("the policy denied mmap (2 times)"),
+        "{context}"
+    );
 }
 
 #[test]

@@ -272,6 +272,9 @@ fn write(
     most: u64,
 ) -> Result<Checkpoint> {
     let (init, program, own) = subject(live)?;
+    if live.cell.has_made_ipc() {
+        return Err(refused(Refusal::SystemV));
+    }
     let subject = Subject {
         pid: program,
         init: Some(init),

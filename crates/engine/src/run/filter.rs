@@ -8,7 +8,7 @@ use plan::seccomp::{self, Arch, Compiled, Unheld};
 use record::Denied;
 use record::error::{Result, SetupError, Step};
 use spec::Bytes;
-use supervise::{Denials, System};
+use supervise::{Counted, Denials, SharedMemory, System};
 use sys::seccomp::Instruction;
 
 /// A compiled policy: built in, or read from a file.
@@ -71,8 +71,15 @@ impl Policy {
 
     /// Answers what the policy denies with the error number that it names, and counts `probes`
     /// apart while they are the interpreter's. Calls that the policy lets the supervisor answer get
-    /// the values of a machine with this `memory`, or without a limit with the host's.
-    pub(crate) fn denials(&self, probes: &[&str], memory: Option<Bytes>) -> Denials {
+    /// the values of a machine with this `memory`, or without a limit with the host's. What it has
+    /// counted counts against `memory` where no cgroup holds that; in a cell of another supervisor
+    /// (`is_guest`), which cannot know what that one has counted, there is room for none.
+    pub(crate) fn denials(
+        &self,
+        probes: &[&str],
+        memory: Option<Bytes>,
+        is_guest: bool,
+    ) -> Denials {
         let denials = self.compiled.denials.iter();
         let probes = denials
             .clone()
@@ -83,10 +90,19 @@ impl Policy {
             number: i64::from(denial.number),
             memory: memory.unwrap_or_else(|| Bytes(of_host())),
         });
+        let uncounted = memory.filter(|_| self.compiled.unheld.memory);
+        let room = uncounted.map(|memory| if is_guest { Bytes(0) } else { memory });
+        let counted = Counted {
+            numbers: (denials.clone().filter(|denial| denial.counted))
+                .map(|denial| i64::from(denial.number))
+                .collect(),
+            memory: room.map(SharedMemory::within),
+        };
         Denials::answering(
             denials.map(|denial| (i64::from(denial.number), Errno::from_raw(denial.errno))),
             probes.map(|denial| i64::from(denial.number)),
             system,
+            Some(counted),
         )
     }
 }

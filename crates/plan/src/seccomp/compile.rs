@@ -91,6 +91,8 @@ pub struct Denial {
     /// Whether it is denied only where the supervisor cannot answer it with the cell's
     /// own values.
     pub answered: bool,
+    /// Whether it is denied only where the limit on memory has no room for what it makes.
+    pub counted: bool,
     /// Why the policy denies it.
     pub reason: Cow<'static, str>,
 }
@@ -176,6 +178,7 @@ fn denials(policy: &Policy, arch: Arch, unheld: Unheld) -> Vec<Denial> {
             name,
             errno: errno as i32,
             answered: rule.verdict == Verdict::Answer,
+            counted: matches!(rule.verdict, Verdict::Count { .. }),
             reason: rule.reason.clone().into(),
         })
     };
@@ -273,6 +276,8 @@ fn target(
         Verdict::Kill => Target::Return(KILL_PROCESS),
         Verdict::Deny { errno } => denied(*errno),
         Verdict::Answer => denied(Errno::ENOSYS),
+        Verdict::Count { when } if when.is_empty() => denied(Errno::ENOMEM),
+        Verdict::Count { when } => check(asm, when, denied(Errno::ENOMEM), allowed)?,
         Verdict::OwnIds => {
             let own = own_ids(owner_of(call).unwrap_or_default());
             check(asm, &own, allowed, Target::Return(FOREIGN))?

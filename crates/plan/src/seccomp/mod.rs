@@ -12,9 +12,9 @@
 //! This module makes no system call. The program is loaded last:
 //! behind it, only what the policy allows is left. A supervisor that listens
 //! (`notify`) answers every notification with the [`Denial::errno`] of
-//! [`Compiled::denial`], or with the cell's own values, never with
-//! `SECCOMP_USER_NOTIF_FLAG_CONTINUE`: what an argument points to may change after it was
-//! looked at.
+//! [`Compiled::denial`], or with the cell's own values. It lets a call happen
+//! (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`) only to count memory whose size is in registers
+//! ([`Denial::counted`]): what an argument points to may change after it was looked at.
 
 use record::error::{Result, SetupError, Step};
 

@@ -18,6 +18,8 @@ pub(super) const BUILTIN: [&str; 4] = ["default", "debug", "no-unix-sockets", "s
 pub(super) const ESSENTIAL: [&str; 3] = ["execve", "exit_group", "write"];
 /// Calls that the supervisor can answer.
 const ANSWERED: [&str; 1] = ["sysinfo"];
+/// Calls whose memory the supervisor can count, by arguments that are in registers.
+const COUNTED: [&str; 4] = ["mmap", "msgget", "semget", "shmget"];
 /// Stands for the cell's id in a compiled policy, until it is known where that is compared.
 pub(super) const OWN_ID: u32 = 0x7ec0_1d5e;
 /// Calls that set an owner, and the argument with its uid; the gid is in the next one.
@@ -130,6 +132,13 @@ pub enum Verdict {
     /// The supervisor answers the call with the cell's own values. Where it cannot, the
     /// call is denied with ENOSYS.
     Answer,
+    /// The call happens. When any of these matches, or with none of them always, the supervisor
+    /// first counts the memory that it makes; where the limit has no room for that, the call is
+    /// denied with ENOMEM.
+    Count {
+        /// What makes memory that no process shows.
+        when: Vec<Alternative>,
+    },
     /// The call happens when the owner that it sets is the cell's own. Otherwise it does nothing:
     /// EPERM, an ordinary user's answer, or success where the cell's uid is 0.
     OwnIds,
@@ -145,6 +154,7 @@ impl Verdict {
                 Some(*errno)
             }
             Self::Answer => Some(Errno::ENOSYS),
+            Self::Count { .. } => Some(Errno::ENOMEM),
             Self::Allow | Self::Absent | Self::OwnIds | Self::Kill => None,
         }
     }
@@ -246,6 +256,7 @@ enum Action {
     DenyIf,
     Absent,
     Answer,
+    Count,
     OwnIds,
     Kill,
 }
@@ -340,6 +351,11 @@ fn own_rules(groups: Vec<(usize, Group)>) -> Result<OwnRules, PolicyError> {
                 let hint = format!("\"answer\" goes with: {}", ANSWERED.join(", "));
                 return Err(PolicyError::new(place, message).hint(hint));
             }
+            if matches!(verdict, Verdict::Count { .. }) && !COUNTED.contains(&known) {
+                let message = format!("cellblock cannot count the memory of {known}");
+                let hint = format!("\"count\" goes with: {}", COUNTED.join(", "));
+                return Err(PolicyError::new(place, message).hint(hint));
+            }
             if verdict == Verdict::OwnIds && owner_of(known).is_none() {
                 let message = format!("{known} sets no owner");
                 let hint = format!(
@@ -384,8 +400,8 @@ fn verdict(
     errno: Option<Errno>,
 ) -> Result<Verdict, PolicyError> {
     let conditional = matches!(action, Action::AllowIf | Action::DenyIf);
-    if conditional == when.is_empty() {
-        let message = "\"when\" goes with allow_if and deny_if, and they with it";
+    if conditional == when.is_empty() && action != Action::Count {
+        let message = "\"when\" goes with allow_if, deny_if and count, and the first two with it";
         return Err(PolicyError::new(place, message));
     }
     if errno.is_some() && !conditional && action != Action::Deny {
@@ -409,6 +425,7 @@ fn verdict(
         Action::DenyIf => Verdict::DenyIf { when, errno },
         Action::Absent => Verdict::Absent,
         Action::Answer => Verdict::Answer,
+        Action::Count => Verdict::Count { when },
         Action::OwnIds => Verdict::OwnIds,
         Action::Kill => Verdict::Kill,
     })

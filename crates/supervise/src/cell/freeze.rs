@@ -13,6 +13,15 @@ use record::error::{Result, SetupError, Step};
 /// can keep it from running for some of that time.
 const FREEZE_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Why all processes of a cell are stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// For a [`Frozen`], or one that is being made.
+    Frozen,
+    /// For what the memory meter reads, which is a matter of milliseconds.
+    Measured,
+}
+
 impl<'a> Cell<'a> {
     /// Stops all processes for as long as the returned value lives, so that files can
     /// be looked at while nothing changes them. A process in uninterruptible sleep
@@ -35,13 +44,16 @@ impl<'a> Cell<'a> {
     pub(crate) fn freeze_within(&mut self, most: Duration) -> Result<Frozen<'_, 'a>> {
         let failed =
             || SetupError::new(Step::Supervise, "the cell's processes could not be stopped");
-        self.is_frozen = false;
         let deadline = Instant::now() + most;
         if self.phase != Phase::Running || !self.order(Command::Freeze) {
             return Err(failed());
         }
-        while !self.is_frozen {
+        self.freezes += 1;
+        // Of which the meter makes use as well.
+        self.stopped_for = Some(Stopped::Frozen);
+        while self.freezes > 0 {
             if self.phase != Phase::Running || Instant::now() >= deadline {
+                self.stopped_for = None;
                 return Err(failed());
             }
             let next = self.wakes_before(deadline);
@@ -53,6 +65,22 @@ impl<'a> Cell<'a> {
             }
         }
         Ok(Frozen(self))
+    }
+
+    /// Stops all processes while the meter needs that, and lets them go on.
+    pub(super) fn keep_quiet(&mut self, is_needed: bool) {
+        match (self.stopped_for, is_needed) {
+            (None, true) if self.phase == Phase::Running && self.order(Command::Freeze) => {
+                self.freezes += 1;
+                self.stopped_for = Some(Stopped::Measured);
+            }
+            (Some(Stopped::Measured), false) => {
+                // An init that does not take it is gone, and the cell with it.
+                self.order(Command::Thaw);
+                self.stopped_for = None;
+            }
+            _ => {}
+        }
     }
 }
 
@@ -69,6 +97,7 @@ impl Frozen<'_, '_> {
 
 impl Drop for Frozen<'_, '_> {
     fn drop(&mut self) {
+        self.0.stopped_for = None;
         // An init that does not take it is gone, and the cell with it.
         self.0.order(Command::Thaw);
     }

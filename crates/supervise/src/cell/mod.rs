@@ -21,7 +21,9 @@ use crate::network::CellBroker;
 use crate::proc::{ProcFiles, descendants, used_so_far};
 use crate::processes::Processes;
 use crate::watch::{Paces, Phase, Watch, setup_deadline};
-use crate::{Between, BlockedSignals, Denials, DriverReport, Execution, Observed, Parent};
+use crate::{
+    Between, BlockedSignals, Denials, DriverReport, Execution, Observed, Parent, SharedMemory,
+};
 use jail::child::command::Command;
 use jail::child::report::Role;
 use jail::launch::{Launch, Running, launch};
@@ -88,7 +90,10 @@ pub struct Cell<'a> {
     pub(crate) phase: Phase,
     pub(crate) deadline: Option<Instant>,
     pub(crate) next_check: Option<Instant>,
-    pub(crate) is_frozen: bool,
+    /// Orders to stop all processes that init has not answered.
+    pub(crate) freezes: u32,
+    /// Why they are stopped, if they are.
+    pub(crate) stopped_for: Option<freeze::Stopped>,
     /// Whether SIGINT was sent to the program during the last execution.
     pub(crate) was_interrupted: bool,
     pub(crate) seen: Observed,
@@ -146,7 +151,8 @@ impl<'a> Cell<'a> {
             phase: Phase::SetUp,
             deadline: Some(Instant::now() + setup_deadline(running.is_guest)),
             next_check: None,
-            is_frozen: false,
+            freezes: 0,
+            stopped_for: None,
             was_interrupted: false,
             seen: Observed::default(),
             running,
@@ -251,6 +257,12 @@ impl<'a> Cell<'a> {
         Some((init, program, own))
     }
 
+    /// Whether its processes have made something of System V IPC, as far as that is counted: it
+    /// belongs to no process, and nothing takes it to another cell.
+    pub fn has_made_ipc(&self) -> bool {
+        (self.denials.shared_memory()).is_some_and(|shared| shared.lasting() > 0)
+    }
+
     /// Notes what was used, as seen from outside.
     pub(crate) fn note_use(&mut self) {
         self.seen.used_so_far = used_so_far(self.running.init.pid);
@@ -259,7 +271,8 @@ impl<'a> Cell<'a> {
     /// What the cell uses now.
     pub fn in_use(&mut self) -> InUse {
         let cgroup = self.running.cgroup.as_ref();
-        (self.meter).in_use(cgroup, &self.seen.scratch, &mut self.seen.watched)
+        let shared = self.denials.shared_memory();
+        (self.meter).in_use(cgroup, &self.seen.scratch, shared, &mut self.seen.watched)
     }
 
     /// Notes that its interpreter was started ahead of its next execution.
@@ -305,13 +318,23 @@ impl<'a> Cell<'a> {
         is_due.then(|| self.measure(now)).flatten()
     }
 
+    /// Has the next look come soon where a call waits for it.
+    pub(crate) fn hasten_check(&mut self) {
+        let shared = self.denials.shared_memory();
+        if shared.is_some_and(SharedMemory::has_waiting) {
+            self.next_check = Some(Instant::now());
+        }
+    }
+
     /// Measures what the cell uses; returns the stop for a limit that is exceeded.
     pub(crate) fn measure(&mut self, now: Instant) -> Option<Stop> {
         let cgroup = self.running.cgroup.as_ref();
         let seen = &mut self.seen;
-        let stop = (self.meter).check(cgroup, &seen.scratch, &mut seen.watched);
+        let shared = self.denials.shared_memory();
+        let stop = (self.meter).check(cgroup, &seen.scratch, shared, &mut seen.watched);
         self.next_check = self.meter.next_check(now);
         seen.disks.look(&seen.scratch);
+        self.keep_quiet(self.meter.needs_quiet());
         stop
     }
 }

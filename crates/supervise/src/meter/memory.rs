@@ -9,9 +9,12 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 use super::super::proc::{Lines, ProcFiles, Process};
+use crate::SharedMemory;
+use crate::shared_memory::survey::{Question, Survey};
 use sys::process::share_memory;
 
 /// How long an exact figure may take, by the cell's own CPU time: meanwhile it can
@@ -23,6 +26,8 @@ const EXACT_WALL_DEADLINE: Duration = Duration::from_secs(2);
 /// How long the thread may take to end after the cell.
 const END_DEADLINE: Duration = Duration::from_secs(1);
 const STACK: usize = 128 << 10;
+/// A survey for calls that wait is followed by this many times its length in rest.
+const SURVEY_REST: u32 = 9;
 
 /// Whether a cell is within its limit.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,11 +44,47 @@ pub(super) enum Found {
 pub(super) struct MemoryCount {
     limit: u64,
     exact: Option<Exact>,
+    /// Before that, no survey is made for calls that wait.
+    next_survey: Option<Instant>,
+}
+
+/// What is known of a cell at a look.
+pub(super) struct Look<'l> {
+    /// Begins with init, which is cellblock's own.
+    pub(super) processes: &'l [Process],
+    /// The size of the cell's files.
+    pub(super) tmpfs: u64,
+    /// The CPU time that it has used.
+    pub(super) cpu: Duration,
+    pub(super) files: &'l ProcFiles,
+    /// Counts what no process shows, if anything does.
+    pub(super) shared: Option<&'l SharedMemory>,
+}
+
+impl Look<'_> {
+    /// Files and shared memory.
+    fn objects(&self) -> u64 {
+        self.tmpfs + self.shared.map_or(0, SharedMemory::sum)
+    }
+
+    /// What is there of them for certain.
+    fn certain(&self) -> u64 {
+        self.tmpfs + self.shared.map_or(0, SharedMemory::lasting)
+    }
+
+    fn question(&self) -> Option<Question> {
+        let init = self.processes.first()?.pid;
+        self.shared?.question(init)
+    }
 }
 
 impl MemoryCount {
     pub(super) const fn new(limit: u64) -> Self {
-        Self { limit, exact: None }
+        Self {
+            limit,
+            exact: None,
+            next_survey: None,
+        }
     }
 
     /// Whether an exact figure is being read.
@@ -51,41 +92,41 @@ impl MemoryCount {
         self.exact.is_some()
     }
 
-    /// `processes` begins with init, which is cellblock's own; `tmpfs` is the size of the
-    /// cell's files, and `cpu` the CPU time that it has used.
-    pub(super) fn look(
-        &mut self,
-        processes: &[Process],
-        tmpfs: u64,
-        cpu: Duration,
-        files: &ProcFiles,
-    ) -> Found {
-        let held = processes.iter().skip(1);
+    /// Whether the cell has to be stopped, so that a survey can be made.
+    pub(super) fn needs_quiet(&self) -> bool {
+        (self.exact.as_ref()).is_some_and(|exact| exact.surveys && Question::is_long(exact.since))
+    }
+
+    pub(super) fn look(&mut self, look: &Look<'_>) -> Found {
+        let held = look.processes.iter().skip(1);
         let held: Vec<Of> = held
-            .filter_map(|process| Of::process(process, files))
+            .filter_map(|process| Of::process(process, look.files))
             .collect();
         let all = Held::sum(held.iter().map(|of| of.held));
         // One process counts none of its pages twice.
         let largest = held.iter().map(|of| of.held.own).max().unwrap_or(0);
-        let certain = largest + all.beside + tmpfs;
-        match self.exact.as_mut().and_then(Exact::answer) {
-            Some(exact) => {
-                self.exact = None;
-                if exact > self.limit {
-                    return Found::Above(Some(exact));
-                }
+        let certain = largest + all.beside + look.certain();
+        match self.take_exact(look) {
+            Some(exact) if exact.with(look.objects()) > self.limit => {
+                return Found::Above(Some(exact.with(look.objects())));
             }
             None if certain > self.limit => return Found::Above(Some(certain)),
-            None => {}
+            _ => {}
         }
-        if all.with(tmpfs) <= self.limit {
-            return Found::Within(all.with(tmpfs));
+        if let Some(shared) = look.shared {
+            shared.look(all.own + all.beside + look.tmpfs);
+        }
+        let used = all.with(look.objects());
+        if used <= self.limit {
+            self.survey_for_waiting(look);
+            return Found::Within(used);
         }
         match &self.exact {
-            Some(exact) if exact.is_late(cpu) => Found::Above(None),
+            Some(exact) if exact.is_late(look.cpu) => Found::Above(None),
             Some(_) => Found::Unknown,
             None => {
-                self.exact = Exact::start(held, tmpfs, cpu).ok();
+                let room = self.limit.saturating_sub(look.certain());
+                self.exact = Exact::start(Some((held, room)), look.question(), look.cpu).ok();
                 match self.exact {
                     Some(_) => Found::Unknown,
                     // Without a thread, the limit holds all the same.
@@ -94,14 +135,34 @@ impl MemoryCount {
             }
         }
     }
+
+    /// The exact figure, once it has been read. What a survey did not find counts no more.
+    fn take_exact(&mut self, look: &Look<'_>) -> Option<Held> {
+        let exact = self.exact.as_mut()?;
+        let answer = exact.answer()?;
+        self.exact = None;
+        self.next_survey = Some(Instant::now() + answer.spent * SURVEY_REST);
+        if let (Some(shared), Some(survey)) = (look.shared, answer.survey) {
+            shared.settle(&survey);
+        }
+        answer.held
+    }
+
+    fn survey_for_waiting(&mut self, look: &Look<'_>) {
+        let is_asked = look.shared.is_some_and(SharedMemory::has_waiting);
+        let rests = self.next_survey.is_some_and(|next| next > Instant::now());
+        if is_asked && !rests && self.exact.is_none() {
+            self.exact = Exact::start(None, look.question(), look.cpu).ok();
+        }
+    }
 }
 
-/// What `processes` without the first, which is init, and a tmpfs hold by the kernel's
-/// counters.
-pub(super) fn in_use(processes: &[Process], tmpfs: u64, files: &ProcFiles) -> u64 {
+/// What `processes` without the first, which is init, hold by the kernel's counters, with files
+/// and shared memory (`objects`).
+pub(super) fn in_use(processes: &[Process], objects: u64, files: &ProcFiles) -> u64 {
     let others = processes.iter().skip(1);
     let held = others.filter_map(|process| Of::process(process, files));
-    Held::sum(held.map(|of| of.held)).with(tmpfs)
+    Held::sum(held.map(|of| of.held)).with(objects)
 }
 
 /// What a process holds by its counters.
@@ -151,10 +212,10 @@ impl Held {
         })
     }
 
-    /// With what is in tmpfs. Files there may be among the shared pages, so the
-    /// larger of the two counts: no cell is ended for memory counted twice.
-    fn with(self, tmpfs: u64) -> u64 {
-        self.own + self.beside + self.shared.max(tmpfs)
+    /// With what files and counted shared memory may take. These are among the shared pages,
+    /// so the larger of the two counts: no cell is ended for memory counted twice.
+    fn with(self, objects: u64) -> u64 {
+        self.own + self.beside + self.shared.max(objects)
     }
 
     /// By the kernel's counters (proc_pid_status(5)), which take no lock. What
@@ -188,32 +249,65 @@ impl Held {
     }
 }
 
-/// A thread that reads page tables.
+/// A thread that reads page tables and maps.
 #[derive(Debug)]
 struct Exact {
     /// `None` once its answer was taken.
-    thread: Option<JoinHandle<u64>>,
+    thread: Option<JoinHandle<Answer>>,
+    /// Whether it makes a survey.
+    surveys: bool,
     since: Instant,
     /// The cell's CPU time then.
     cpu: Duration,
 }
 
+/// What such a thread has found out.
+#[derive(Debug)]
+struct Answer {
+    held: Option<Held>,
+    survey: Option<Survey>,
+    /// CPU time.
+    spent: Duration,
+}
+
 impl Exact {
-    fn start(held: Vec<Of>, tmpfs: u64, cpu: Duration) -> std::io::Result<Self> {
+    /// Reads what these processes `held`, if any, and answers the `question`, if there is one, and
+    /// if that can make a difference: if they have no more than the room that is theirs.
+    fn start(
+        held: Option<(Vec<Of>, u64)>,
+        question: Option<Question>,
+        cpu: Duration,
+    ) -> std::io::Result<Self> {
+        let surveys = question.is_some();
         let thread = thread::Builder::new().stack_size(STACK).spawn(move || {
-            // Between vfork and exec, a child has its parent's memory, not a copy.
-            let own = held.iter().filter(|of| !share_memory(of.pid, of.parent));
-            Held::sum(own.map(|of| of.held.proportional(of.thread))).with(tmpfs)
+            let mut is_above = false;
+            let held = held.map(|(held, room)| {
+                // Between vfork and exec, a child has its parent's memory, not a copy.
+                let own = held.iter().filter(|of| !share_memory(of.pid, of.parent));
+                let held = Held::sum(own.map(|of| of.held.proportional(of.thread)));
+                is_above = held.own + held.beside > room;
+                held
+            });
+            let survey = question
+                .filter(|_| !is_above)
+                .and_then(|question| question.answer(EXACT_DEADLINE));
+            let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+            Answer {
+                held,
+                survey,
+                spent: spent.map_or(Duration::ZERO, Duration::from),
+            }
         })?;
         Ok(Self {
             thread: Some(thread),
+            surveys,
             since: Instant::now(),
             cpu,
         })
     }
 
-    /// The figure, once it has been read.
-    fn answer(&mut self) -> Option<u64> {
+    /// What it has found out, once it has.
+    fn answer(&mut self) -> Option<Answer> {
         let thread = self.thread.take_if(|thread| thread.is_finished())?;
         thread.join().ok()
     }

@@ -158,5 +158,6 @@ impl Cell<'_> {
         if !pace.turn(|turn| denials.answer(listener.as_fd(), true, turn, |_| {})) {
             processes.listeners.swap_remove(index);
         }
+        self.hasten_check();
     }
 }

@@ -62,7 +62,7 @@ impl Watch<'_, '_> {
                 self.cell.processes.refused(number, failed);
             }
             Message::Exited { number, status } => self.cell.processes.exited(number, status),
-            Message::Frozen => self.cell.is_frozen = true,
+            Message::Frozen => self.cell.freezes = self.cell.freezes.saturating_sub(1),
             Message::Ended { status, .. } if self.cell.running.is_guest => {
                 self.cell.seen.status = Some(status);
                 self.execution.ended_ns = monotonic_ns();

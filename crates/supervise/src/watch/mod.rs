@@ -12,7 +12,7 @@
 //! | streams, frames | read(2) of pipes by open file descriptions of our own, which are `O_NONBLOCK` and which no process of the cell shares. Pipes carry no descriptors, so none is ever closed here for a cell |
 //! | requests | write(2) to a pipe, likewise |
 //! | processes | read(2) and write(2) of their pipes, likewise; of their terminals, by the masters, which are `O_NONBLOCK` and which no process of the cell has |
-//! | reported calls | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory. The answer to sysinfo(2) is written into it, and that write can wait like the pipes below |
+//! | reported calls | `NOTIF_RECV` only after poll(2) has reported that a call waits; arguments are never read from the program's memory. The answer to sysinfo(2) is written into it, and that write can wait like the pipes below. A call that waits for a survey of shared memory is answered later |
 //! | broker's reports | read(2) of a pipe, likewise; its last ones have a deadline |
 //! | changes of files | read(2) of an inotify descriptor that is non-blocking, and directories of the tmpfs, in turns and with rests |
 //! | pidfds, signals | waitid(2) with `WNOHANG`; the signalfd is non-blocking |
@@ -170,6 +170,7 @@ impl Watch<'_, '_> {
             }
         }
         self.on_time();
+        self.on_late_denials();
         if let Some(observer) = self.observer {
             observer.flush();
         }
@@ -308,20 +309,27 @@ impl Watch<'_, '_> {
         let Some(listener) = &self.cell.listener else {
             return;
         };
-        let observer = self.observer;
-        let first = |number| {
-            if let Some(observer) = observer {
-                observer.denied(number);
-            }
-        };
+        let first = |number| note_denied(self.observer, number);
         // Frames that were sent before the call was made have been read in this
         // turn: their slot is before this one.
-        let has_channel = self.cell.running.channel.is_some();
-        let has_begun = !has_channel || self.execution.report.started_ns.is_some();
+        let has_begun = self.has_begun();
         let (pace, denials) = (&mut self.cell.paces.denials, &mut self.execution.denials);
         if !pace.turn(|turn| denials.answer(listener.as_fd(), has_begun, turn, first)) {
             self.cell.listener = None;
         }
+        self.cell.hasten_check();
+    }
+
+    /// Counts calls that were denied after they had waited.
+    fn on_late_denials(&mut self) {
+        let first = |number| note_denied(self.observer, number);
+        let has_begun = self.has_begun();
+        self.execution.denials.count_late(has_begun, first);
+    }
+
+    /// Whether the interpreter has begun with the code.
+    fn has_begun(&self) -> bool {
+        self.cell.running.channel.is_none() || self.execution.report.started_ns.is_some()
     }
 
     /// Takes what is left in the pipes when an execution has ended.
@@ -370,5 +378,11 @@ impl Watch<'_, '_> {
             self.execution.ended_ns = monotonic_ns();
         }
         self.execution
+    }
+}
+
+fn note_denied(observer: Option<&dyn Observer>, number: i64) {
+    if let Some(observer) = observer {
+        observer.denied(number);
     }
 }

@@ -76,12 +76,12 @@ impl<'a> Live<'a> {
         let mut info = None;
         let (cell, frame) = match from {
             From::Ahead(ahead) => {
-                let denials = denials(&ahead.frame, driver);
+                let denials = denials(&ahead.frame, driver, false);
                 ahead.begin(plan, &inputs, denials, cancel)?
             }
             From::Shared(shared) => {
                 let frame = Frame::in_shared(plan, filter, shared)?;
-                let denials = denials(&frame, driver);
+                let denials = denials(&frame, driver, true);
                 let plan = Rc::clone(&frame.plan);
                 let cell = Cell::start_in(shared, plan, &inputs, denials, cancel)?;
                 (cell, frame)
@@ -89,7 +89,7 @@ impl<'a> Live<'a> {
             From::Nothing | From::Blank(_) | From::Template { .. } => {
                 let mut frame = Frame::of(plan, filter)?;
                 frame.passed = passed;
-                let denials = denials(&frame, driver);
+                let denials = denials(&frame, driver, false);
                 let started = match from {
                     From::Template {
                         template,
@@ -187,10 +187,10 @@ fn start_in_blank<'a>(
     Ok(cell)
 }
 
-fn denials(frame: &Frame, driver: Option<&Driver>) -> Denials {
+fn denials(frame: &Frame, driver: Option<&Driver>, is_guest: bool) -> Denials {
     let probes = driver.map_or(&[][..], |driver| driver.probes);
     let memory = frame.plan.limits.memory;
     (frame.filter.as_ref())
-        .map(|policy| policy.denials(probes, memory))
+        .map(|policy| policy.denials(probes, memory, is_guest))
         .unwrap_or_default()
 }

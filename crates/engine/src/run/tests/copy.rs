@@ -91,7 +91,10 @@ impl Bench {
     }
 
     fn denials(&self) -> Denials {
-        let denials = self.policy.as_ref().map(|policy| policy.denials(&[], None));
+        let denials = self
+            .policy
+            .as_ref()
+            .map(|policy| policy.denials(&[], None, false));
         denials.unwrap_or_default()
     }
 
