@@ -113,7 +113,10 @@ fn by_server(
     let record = match (mode, opened.and(flags)) {
         (Mode::Exec, _) => Err(SetupError::new(Step::Spec, "only `run` takes --server")
             .hint("name the program in the `argv` of a request to the server")),
-        (Mode::Run, flags) => flags.and_then(|flags| remote::run(socket, options, flags)),
+        (Mode::Run, flags) => {
+            let view = outlet.view.as_deref();
+            flags.and_then(|flags| remote::run(socket, options, flags, view))
+        }
     };
     let record = record.unwrap_or_else(run::refused);
     if let Some(error) = &record.setup_error {
@@ -146,7 +149,7 @@ fn say_which_limit(record: &Record) {
 
 /// Writes a line to standard error, unless that would wait: its reader may have
 /// stopped reading, and the call is over.
-fn print_if_there_is_room(line: &str) {
+pub(super) fn print_if_there_is_room(line: &str) {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let stderr = io::stderr();
     // A pipe that is ready has room for PIPE_BUF bytes, and a line is shorter.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use record::error::{Result, SetupError, Step};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use crate::{Failure, LONGEST_ANSWER, Lines, Method, Said, call_line};
 
@@ -60,6 +61,26 @@ impl Client {
     /// # Errors
     /// See [`Client::ask`].
     pub fn ask_as<M: Method, T: DeserializeOwned>(&mut self, params: &M::Params) -> Result<T> {
+        self.call::<M, T>(params, |_| {})
+    }
+
+    /// The same for a call with events: `hear` gets them as they come.
+    ///
+    /// # Errors
+    /// See [`Client::ask`].
+    pub fn ask_hearing<M: Method>(
+        &mut self,
+        params: &M::Params,
+        hear: impl FnMut(&RawValue),
+    ) -> Result<M::Answer> {
+        self.call::<M, M::Answer>(params, hear)
+    }
+
+    fn call<M: Method, T: DeserializeOwned>(
+        &mut self,
+        params: &M::Params,
+        mut hear: impl FnMut(&RawValue),
+    ) -> Result<T> {
         self.last += 1;
         let mut line = call_line::<M>(self.last, params)
             .map_err(|error| SetupError::new(Step::Inputs, error.to_string()))?;
@@ -72,11 +93,15 @@ impl Client {
                 return Err(self.ended());
             };
             let said = Said::read(&line, self.last);
-            if let Some(Said::Result(result)) = said.map_err(|why| refused(M::NAME, why))? {
-                return serde_json::from_str(result.get()).map_err(|error| {
-                    let message = format!("not a result of {}: {error}", M::NAME);
-                    SetupError::new(Step::Ask, message).on(self.path.display())
-                });
+            match said.map_err(|why| refused(M::NAME, why))? {
+                Some(Said::Result(result)) => {
+                    return serde_json::from_str(result.get()).map_err(|error| {
+                        let message = format!("not a result of {}: {error}", M::NAME);
+                        SetupError::new(Step::Ask, message).on(self.path.display())
+                    });
+                }
+                Some(Said::Event(event)) => hear(&event),
+                None => {}
             }
         }
     }

@@ -4,14 +4,15 @@ mod create;
 mod exec;
 mod place;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 
-use super::{FAILED, complain, print};
+use super::{FAILED, complain, heard, notice, print};
 use crate::cli::{self, ContextAction, Of, RunIn};
-use crate::show::{self, Style};
+use crate::show::{Live, Style};
 use place::Place;
 use record::Record;
 use record::bytes::RawText;
@@ -194,20 +195,32 @@ fn execute(place: &Place, wanted: &RunIn) -> Result<u8> {
         grace: wanted.grace,
         ..ContextRun::new(&wanted.id, Unread::of(&code))
     };
-    let executed = place
-        .connect(&wanted.id)?
-        .ask::<method::ContextRun>(&params)?;
+    let is_shown = !wanted.json && io::stdout().is_terminal();
+    let view = is_shown.then(|| RefCell::new(Live::new(Style::of_stdout())));
+    let mut client = place.connect(&wanted.id)?;
+    let executed = match &view {
+        Some(view) => {
+            let params = ContextRun {
+                events: true,
+                ..params
+            };
+            heard::ask::<method::ContextRun>(&mut client, &params, view)?
+        }
+        None => client.ask::<method::ContextRun>(&params)?,
+    };
     let record: Record = serde_json::from_str(executed.record.get()).map_err(|error| {
         SetupError::new(Step::Outputs, format!("the record cannot be read: {error}"))
     })?;
-    if wanted.json || !io::stdout().is_terminal() {
-        print_json(&executed)?;
-    } else {
-        print(show::render_run(&record, Style::of_stdout()).as_bytes())?;
-        if executed.state == State::Lost {
-            let why = executed.why.as_deref().unwrap_or("the interpreter ended");
-            let lost = SetupError::new(Step::State, format!("it is lost: {why}"));
-            complain(&lost.on(&wanted.id));
+    match view {
+        None => print_json(&executed)?,
+        Some(view) => {
+            print(view.into_inner().end(&record, &[]).as_bytes())?;
+            notice::best_effort(&record);
+            if executed.state == State::Lost {
+                let why = executed.why.as_deref().unwrap_or("the interpreter ended");
+                let lost = SetupError::new(Step::State, format!("it is lost: {why}"));
+                complain(&lost.on(&wanted.id));
+            }
         }
     }
     Ok(u8::try_from(record.exit_code).unwrap_or(FAILED))

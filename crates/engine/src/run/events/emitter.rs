@@ -276,7 +276,7 @@ impl Observer for EventEmitter<'_> {
         self.events.has_room()
     }
 
-    fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+    fn waits_for(&self) -> Vec<BorrowedFd<'_>> {
         self.events.waits_for()
     }
 
