@@ -22,6 +22,7 @@ use options::Needed;
 
 use record::bytes::RawText;
 use record::error::Result;
+use spec::read::slip;
 use spec::{Mode, Partial};
 
 mod context;
@@ -305,7 +306,37 @@ pub fn parse(words: &[OsString], prescan: &Prescan) -> Result<Invocation, clap::
         None | Some(Err(_)) => {}
     }
     let matches = command().try_get_matches_from(words);
-    invocation(matches.map_err(|error| with_separator(error, words))?)
+    invocation(matches.map_err(|error| with_separator(without_far_names(error), words))?)
+}
+
+/// Leaves out names that clap suggests and that nobody can have meant: it takes any two words that begin alike.
+fn without_far_names(mut error: clap::Error) -> clap::Error {
+    for (given, suggested) in [
+        (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        (
+            ContextKind::InvalidSubcommand,
+            ContextKind::SuggestedSubcommand,
+        ),
+        (ContextKind::InvalidValue, ContextKind::SuggestedValue),
+    ] {
+        let Some(ContextValue::String(given)) = error.get(given) else {
+            continue;
+        };
+        let given = given.trim_start_matches('-');
+        let is_near = |name: &str| {
+            let name = name.trim_start_matches('-');
+            slip(given.split('=').next().unwrap_or(given), name).is_some()
+        };
+        let is_one_near = match error.get(suggested) {
+            Some(ContextValue::String(name)) => is_near(name),
+            Some(ContextValue::Strings(names)) => names.iter().any(|name| is_near(name)),
+            _ => continue,
+        };
+        if !is_one_near {
+            error.remove(suggested);
+        }
+    }
+    error
 }
 
 /// Says where a program belongs that stands where an option would, and that no value is negative.

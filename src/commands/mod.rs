@@ -174,7 +174,7 @@ fn complain(error: &SetupError) {
     if is_quiet() {
         return;
     }
-    let mut text = format!("cellblock: {error}\n");
+    let mut text = format!("cellblock: {}\n", error.for_person());
     if let Some(hint) = &error.hint {
         text.push_str(&format!("\nhint: {hint}\n"));
     }

@@ -1,6 +1,6 @@
-//! A word to a person that is said once: that a limit is best effort on this host.
+//! Words to a person at a terminal that are no errors.
 //!
-//! `cellblock/best-effort` below `$XDG_STATE_HOME` or `~/.local/state` remembers that it was said.
+//! That a limit is best effort on this host is said once: `cellblock/best-effort` below `$XDG_STATE_HOME` or `~/.local/state` remembers that it was said.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, IsTerminal as _};
@@ -11,6 +11,7 @@ use super::is_quiet;
 use super::run::print_if_there_is_room;
 use crate::show;
 use record::Record;
+use spec::{Command, Spec, Stdio};
 
 /// Says on a terminal which limits of `record` are best effort, if it was not said to this user before.
 pub(super) fn best_effort(record: &Record) {
@@ -21,6 +22,31 @@ pub(super) fn best_effort(record: &Record) {
         && is_first(directory().as_deref())
     {
         print_if_there_is_room(&format!("cellblock: {words}\n"));
+    }
+}
+
+/// Programs that a person sits before, when they have no arguments.
+const INTERACTIVE: [&str; 14] = [
+    "bash", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh", "python", "python3", "node", "R", "irb",
+    "htop",
+];
+
+/// Says that a shell, and others that a person sits before, want a terminal of their own.
+pub(super) fn terminal(spec: &Spec) {
+    let Command::Exec { argv, .. } = &spec.command else {
+        return;
+    };
+    let is_persons = io::stdin().is_terminal() && io::stderr().is_terminal();
+    let (true, Stdio::Inherit, [program]) = (is_persons && !is_quiet(), spec.stdio, &**argv) else {
+        return;
+    };
+    let program = program.to_lossy();
+    let name = program.rsplit('/').next().unwrap_or_default();
+    if INTERACTIVE.contains(&name) {
+        print_if_there_is_room(&format!(
+            "cellblock: {name} has no terminal of its own, so no prompt, job control or Ctrl-C: \
+             `--tty` gives it one\n"
+        ));
     }
 }
 

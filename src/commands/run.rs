@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::outlet::{self, Outlet};
-use super::{FAILED, beside, complain, destination, is_quiet, remote};
+use super::{FAILED, beside, complain, destination, is_quiet, notice, remote};
 use crate::cli::{Options, TERMINAL_TAKEN};
 use engine::run;
 use engine::run::{CellStart, Compiled, Info, Passed};
@@ -61,6 +61,7 @@ pub(super) fn execute(
         .and_then(|parent| Ok((spec?, parent, info?)));
     let mut record = match &request {
         Ok((spec, parent, info)) => {
+            notice::terminal(spec);
             let caller = run::Caller {
                 events: outlet.events.as_ref(),
                 parent: parent.as_ref(),
@@ -84,6 +85,7 @@ pub(super) fn execute(
         complain(error);
     } else if (request.as_ref()).is_ok_and(|(spec, ..)| spec.stdio != Stdio::Capture) {
         say_which_limit(&record);
+        notice::best_effort(&record);
     }
     let info = request.as_ref().ok().and_then(|(.., info)| info.as_ref());
     let told = info.map_or(Ok(()), |info| info.ended(record.exit_code));
@@ -136,10 +138,13 @@ fn stdio(mode: Mode, options: &Options) -> Stdio {
     }
 }
 
-/// For a caller that has no record before it: the limit that ended its program.
+/// For a caller that has no record before it: the limit, or the signal to cellblock, that ended its program.
 fn say_which_limit(record: &Record) {
-    use Outcome::{Disk, Memory, Output, Processes, Timeout};
-    let is_limit = matches!(record.outcome, Timeout | Memory | Processes | Disk | Output);
+    use Outcome::{Cancelled, Disk, Memory, Output, Processes, Timeout};
+    let is_limit = matches!(
+        record.outcome,
+        Timeout | Memory | Processes | Disk | Output | Cancelled
+    );
     if let (true, false, Some(context)) = (is_limit, is_quiet(), &record.context) {
         // Advice for the code's author follows the semicolon.
         let what = context.split(';').next().unwrap_or(context);

@@ -93,7 +93,7 @@ impl Client {
                 return Err(self.ended());
             };
             let said = Said::read(&line, self.last);
-            match said.map_err(|why| refused(M::NAME, why))? {
+            match said.map_err(refused)? {
                 Some(Said::Result(result)) => {
                     return serde_json::from_str(result.get()).map_err(|error| {
                         let message = format!("not a result of {}: {error}", M::NAME);
@@ -113,7 +113,7 @@ impl Client {
     pub fn event<T: DeserializeOwned>(&mut self) -> Result<T> {
         loop {
             let line = self.line()?.ok_or_else(|| self.ended())?;
-            let said = Said::read(&line, self.last).map_err(|why| refused("event", why))?;
+            let said = Said::read(&line, self.last).map_err(refused)?;
             if let Some(Said::Event(event)) = said {
                 return serde_json::from_str(event.get()).map_err(|error| {
                     SetupError::new(Step::Ask, format!("not an event of the call: {error}"))
@@ -152,11 +152,11 @@ impl Client {
     }
 }
 
-fn refused(method: &str, failure: Failure) -> SetupError {
+fn refused(failure: Failure) -> SetupError {
     let wait = failure.retry_after_ms;
     let hint = failure
         .hint
         .or_else(|| wait.map(|wait| format!("try again after {wait}ms")));
-    let error = SetupError::new(Step::Ask, failure.message).on(method);
+    let error = SetupError::new(Step::Ask, failure.message);
     SetupError { hint, ..error }
 }

@@ -33,6 +33,10 @@ pub struct Record {
     pub id: String,
     /// cellblock's version.
     pub version: String,
+    /// The time of day when it was asked for (UTC, RFC 3339).
+    #[serde(default)]
+    #[schemars(required)]
+    pub started_at: String,
     /// The language, for `run`; null for `exec`.
     pub language: Option<String>,
     /// The program's argument vector, for `exec`; null for `run`.
