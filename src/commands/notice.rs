@@ -44,7 +44,7 @@ pub(super) fn terminal(spec: &Spec) {
     let name = program.rsplit('/').next().unwrap_or_default();
     if INTERACTIVE.contains(&name) {
         print_if_there_is_room(&format!(
-            "cellblock: {name} has no terminal of its own, so no prompt, job control or Ctrl-C: \
+            "cellblock: {name} has no terminal of its own, so no job control, and Ctrl-C ends all: \
              `--tty` gives it one\n"
         ));
     }

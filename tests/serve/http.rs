@@ -225,7 +225,7 @@ fn changes_of_files_are_events() {
             events.push_str(std::str::from_utf8(&next).unwrap());
         }
     };
-    wait_for("event: result\n");
+    wait_for("event: answer\n");
     http.request("PUT", "/v1/contexts/a/files/new", b"x");
     wait_for("event: files_changed\n");
     http.ask("DELETE", "/v1/contexts/a", &json!({}));

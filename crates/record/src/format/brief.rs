@@ -170,7 +170,15 @@ fn pictures<'a>(
         left_out.extend(item.notes.iter().map(|note| of(note)));
         let (picture, complaints) = picture::of(item);
         left_out.extend(complaints.iter().map(|complaint| of(complaint)));
-        let Some(picture) = picture else { continue };
+        let Some(picture) = picture else {
+            let others = item.formats.keys().filter(|name| {
+                (name.starts_with("image/") && !picture::is_one(name)) || *name == "application/pdf"
+            });
+            left_out.extend(others.map(|name| {
+                of(&format!("{name}: models take PNG, JPEG, WebP and GIF only"))
+            }));
+            continue;
+        };
         let same = taken
             .iter()
             .find(|(_, other)| other.base64 == picture.base64);
