@@ -16,7 +16,7 @@ pub use outputs::TERMINAL_TAKEN;
 pub use prescan::Prescan;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
 pub use serve::{Serve, Server, Warm};
-pub use values::{OutputTo, PathPair, PortList, Variable};
+pub use values::{FileFrom, OutputTo, PathPair, PortList, Variable};
 
 use options::Needed;
 
@@ -389,7 +389,7 @@ fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
         }
         "serve" => Invocation::Serve(Box::new(Server::read(&mut m)?)),
         "mcp" => Invocation::Mcp(Box::new(Server::read(&mut m)?)),
-        "context" => Invocation::Context(read(&mut m)?),
+        "context" => Invocation::Context(read::<Context>(&mut m)?.checked()?),
         "doctor" => Invocation::Doctor(read(&mut m)?),
         "show" => Invocation::Show(read::<Show>(&mut m)?.checked()?),
         "policy" => Invocation::Policy(read(&mut m)?),

@@ -103,6 +103,30 @@ impl Outlet {
         (outlet, opened)
     }
 
+    /// The outputs of an execution in a context, whose events come from its server. With `is_answered`,
+    /// standard output gets that server's answer.
+    pub(super) fn of_context(
+        outputs: &Outputs,
+        is_answered: bool,
+        shared: &[PathBuf],
+        inherited: &mut Inherited,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        let (outlet, opened) = Self::open(Mode::Run, outputs, shared, inherited, began);
+        opened?;
+        Ok(Self {
+            events: None,
+            printed: outputs.printed.clone(),
+            view: outlet.view.filter(|_| !is_answered),
+            ..outlet
+        })
+    }
+
+    /// Whether nothing goes anywhere.
+    pub(super) fn is_silent(&self) -> bool {
+        self.printed.is_none() && self.view.is_none() && self.record.is_none()
+    }
+
     /// Leaves the view out: the error is reported elsewhere.
     pub(super) fn without_view(self) -> Self {
         Self { view: None, ..self }
