@@ -233,6 +233,11 @@ impl RunIn {
 }
 
 impl Context {
+    /// Whether its streams are those of a command.
+    pub const fn is_exec(&self) -> bool {
+        matches!(self.action, ContextAction::Exec(_))
+    }
+
     /// The command, if its options go together.
     pub(super) fn checked(self) -> Result<Self, clap::Error> {
         if let ContextAction::Run(run) = &self.action {

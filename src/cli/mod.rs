@@ -264,7 +264,7 @@ const COMMANDS: [Entry; 11] = [
 fn plan(command: Command) -> Command {
     let [run, exec, ..] = COMMANDS;
     command
-        .about("Print everything that run or exec would do, as JSON, and do none of it")
+        .about("Print everything that run or exec would do, and do none of it: as JSON, or in brief on a terminal")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([run, exec].map(subcommand))

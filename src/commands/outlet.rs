@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 
-use super::{complain, destination, is_quiet, notice, plots, print};
+use super::{closed, complain, destination, is_quiet, notice, plots, print};
 use crate::cli::{OutputTo, Outputs};
 use crate::show::{Live, Style};
 use engine::run::Events;
@@ -88,7 +88,11 @@ impl Outlet {
         if let Some(Err(error)) = outputs.plots.as_deref().map(plots::prepare) {
             note(error);
         }
+        let to_stdout = [outputs.printed.is_some(), !is_free];
         let by_default = is_run && !is_shown && outputs.record.is_none();
+        if by_default || to_stdout.contains(&true) {
+            closed::stdout().unwrap_or_else(&mut note);
+        }
         let outlet = Self {
             events: events.filter(|events| !events.go_nowhere()),
             record,

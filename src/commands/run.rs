@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::outlet::{self, Outlet};
-use super::{FAILED, beside, complain, destination, is_quiet, notice, remote};
+use super::{FAILED, beside, closed, complain, destination, is_quiet, notice, remote};
 use crate::cli::{Options, TERMINAL_TAKEN};
 use engine::run;
 use engine::run::{CellStart, Compiled, Info, Passed};
@@ -176,6 +176,16 @@ pub(super) fn load(mode: Mode, options: &Options, flags: Partial) -> Result<Spec
         stdio: stdio(mode, options),
         lends: true,
     };
+    let is_stdin = |path: Option<&Path>| path.is_some_and(|path| path.as_os_str() == "-");
+    let read = [
+        options.spec.as_deref(),
+        options.request.as_deref(),
+        flags.code_file.as_deref(),
+        flags.files_from.as_deref(),
+    ];
+    if read.into_iter().any(is_stdin) {
+        closed::stdin()?;
+    }
     let spec = spec::load(
         &ask,
         options.spec.as_deref(),

@@ -25,6 +25,7 @@ use serde_json::value::RawValue;
 pub use html::render as render_html;
 pub use live::{Live, best_effort, render_run};
 pub use page::Style;
+pub use plan::render_plan;
 pub use plots::plots;
 
 mod chart;
@@ -32,6 +33,7 @@ mod facts;
 mod html;
 mod live;
 mod page;
+mod plan;
 mod plots;
 mod result;
 
