@@ -18,6 +18,7 @@ pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
 pub use serve::{Serve, Server, Warm};
 pub use values::{FileFrom, OutputTo, PathPair, PortList, Variable};
 
+use groups::with_defaults_of_languages;
 use options::Needed;
 
 use record::bytes::RawText;
@@ -245,7 +246,8 @@ type Entry = (&'static str, fn(Command) -> Command);
 
 const COMMANDS: [Entry; 11] = [
     ("run", |command| {
-        Options::declare(Code::augment_args(command), Needed::ALL)
+        let command = Options::declare(Code::augment_args(command), Needed::ALL);
+        with_defaults_of_languages(command)
     }),
     ("exec", |command| {
         Options::declare(Program::augment_args(command), Needed::ALL)

@@ -12,8 +12,11 @@ pub(super) fn make_writes_fail() {
     if !was_closed(1) && !was_closed(2) {
         return;
     }
-    let Ok(unwritable) = open("/dev/null", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
-    else {
+    let Ok(unwritable) = open(
+        "/dev/null",
+        OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    ) else {
         return;
     };
     if was_closed(1) {

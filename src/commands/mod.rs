@@ -101,7 +101,9 @@ pub fn dispatch_starting(
                 &mut inherited,
             ))
         }
-        Ok(Invocation::Context(wanted)) => finish(context::run(&wanted, &words, environment, &mut inherited)),
+        Ok(Invocation::Context(wanted)) => {
+            finish(context::run(&wanted, &words, environment, &mut inherited))
+        }
         Ok(Invocation::Doctor(doctor)) => finish(doctor::run(doctor.json)),
         Ok(Invocation::Show(wanted)) => finish(show::show(&wanted)),
         Ok(Invocation::Policy(policy)) => finish(policy::run(&policy.action)),

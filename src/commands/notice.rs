@@ -27,8 +27,8 @@ pub(super) fn best_effort(record: &Record) {
 
 /// Programs that a person sits before, when they have no arguments.
 const INTERACTIVE: [&str; 14] = [
-    "bash", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh", "python", "python3", "node", "R", "irb",
-    "htop",
+    "bash", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh", "python", "python3", "node", "R",
+    "irb", "htop",
 ];
 
 /// Says that a shell, and others that a person sits before, want a terminal of their own.
@@ -73,7 +73,8 @@ fn is_first(directory: Option<&Path>) -> bool {
         .create_new(true)
         .mode(0o600)
         .open(directory.join("best-effort"));
-    made.err().is_none_or(|error| error.kind() != ErrorKind::AlreadyExists)
+    made.err()
+        .is_none_or(|error| error.kind() != ErrorKind::AlreadyExists)
 }
 
 #[cfg(test)]

@@ -14,10 +14,10 @@ use super::{closed, complain, destination, is_quiet, notice, plots, print};
 use crate::cli::{OutputTo, Outputs};
 use crate::show::{Live, Style};
 use engine::run::Events;
-use record::{Outcome, Record};
 use record::error::{Result, SetupError, Step};
 use record::format::Format;
 use record::terminal;
+use record::{Outcome, Record};
 use spec::Mode;
 use sys::inherited::Inherited;
 
@@ -64,7 +64,9 @@ impl Outlet {
         let is_shown = is_run && io::stdout().is_terminal();
         let view = is_shown.then(|| Rc::new(RefCell::new(Live::new(Style::of_stdout()))));
         let mut events = Events::of(began);
-        if let Some(to) = &outputs.events {
+        let stdout = closed::stdout();
+        let is_there = |to: &&OutputTo| **to != OutputTo::Stdout || stdout.is_ok();
+        if let Some(to) = outputs.events.as_ref().filter(is_there) {
             let with = open(to, "--events", shared, inherited)
                 .and_then(|(name, file)| Events::of(began).with_lines(file, name));
             match with {
@@ -88,10 +90,9 @@ impl Outlet {
         if let Some(Err(error)) = outputs.plots.as_deref().map(plots::prepare) {
             note(error);
         }
-        let to_stdout = [outputs.printed.is_some(), !is_free];
         let by_default = is_run && !is_shown && outputs.record.is_none();
-        if by_default || to_stdout.contains(&true) {
-            closed::stdout().unwrap_or_else(&mut note);
+        if by_default || outputs.printed.is_some() || !is_free {
+            stdout.unwrap_or_else(&mut note);
         }
         let outlet = Self {
             events: events.filter(|events| !events.go_nowhere()),

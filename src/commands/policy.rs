@@ -258,7 +258,9 @@ fn spec_instead(path: &Path, text: &str) -> Option<SetupError> {
     };
     let (partial, _) = parse_all(text, format);
     let of_a_call = ["argv", "code", "code_file"];
-    let field = partial.call_fields().find(|field| of_a_call.contains(field))?;
+    let field = partial
+        .call_fields()
+        .find(|field| of_a_call.contains(field))?;
     let message = format!("is a spec file, not a policy: its `{field}` is of one call");
     let hint = format!(
         "`cellblock plan run --spec {path}`, or `plan exec`, checks it and shows what it does",

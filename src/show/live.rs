@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use super::page::{Page, Style, Tone};
 use super::{file_facts, result, status};
 use engine::run::Viewer;
+use record::Record;
 use record::event::{Chunk, What};
 use record::order::{self, What as Piece};
 use record::words::{is_of_fallback, times};
-use record::Record;
 
 /// The view of one run.
 #[derive(Debug)]
@@ -123,7 +123,10 @@ impl Live {
         if chunk.cut {
             self.close_line(page);
             let name = ["stdout", "stderr"][index];
-            note(page, &format!("[more {name} is left out: the limit is reached]"));
+            note(
+                page,
+                &format!("[more {name} is left out: the limit is reached]"),
+            );
         }
     }
 
@@ -154,7 +157,10 @@ impl Viewer for Live {
                 kind: kind @ ("result" | "display_update"),
             } => {
                 self.close_line(&mut page);
-                note(&mut page, &format!("[no more {kind}s are shown]").replace('_', " "));
+                note(
+                    &mut page,
+                    &format!("[no more {kind}s are shown]").replace('_', " "),
+                );
             }
             _ => {}
         }

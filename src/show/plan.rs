@@ -35,16 +35,16 @@ pub fn render_plan(plan: &Plan, profile: &str, given_up: &BTreeSet<Layer>, style
 }
 
 fn names<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
-    let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+    let names: Vec<String> = names
+        .into_iter()
+        .map(|name| name.as_ref().to_owned())
+        .collect();
     names.join(" ")
 }
 
 fn user(plan: &Plan) -> String {
     let ids = &plan.ids;
-    format!(
-        "uid {} inside, {} outside",
-        ids.inner_uid, ids.outer_uid
-    )
+    format!("uid {} inside, {} outside", ids.inner_uid, ids.outer_uid)
 }
 
 fn cgroup(plan: &Plan) -> String {
@@ -61,7 +61,10 @@ fn network(plan: &Plan) -> String {
         Network::Host => "the host's".to_owned(),
         Network::Hosts(egress) => {
             let allowed = egress.rules.allow.iter().map(ToString::to_string);
-            format!("these hosts only: {}", allowed.collect::<Vec<_>>().join(", "))
+            format!(
+                "these hosts only: {}",
+                allowed.collect::<Vec<_>>().join(", ")
+            )
         }
     }
 }
@@ -97,7 +100,10 @@ fn mount(mount: &Mount) -> Option<Vec<String>> {
             size,
             seal: Seal::Writable,
             ..
-        } => ("writable", format!("empty at first, up to {}", bytes(size.0))),
+        } => (
+            "writable",
+            format!("empty at first, up to {}", bytes(size.0)),
+        ),
         MountKind::Device { source, .. } => ("device", from(source)),
         MountKind::Workspace => ("writable", "the workspace once more".to_owned()),
         MountKind::Proc => ("read only", "the cell's processes".to_owned()),
@@ -123,14 +129,22 @@ fn limits(plan: &Plan) -> Vec<(&'static str, String)> {
     vec![
         ("real time", time(limits.wall)),
         ("CPU time", time(limits.cpu_time)),
-        ("CPUs", limits.cpus.map_or_else(none, |cpus| cpus.to_string())),
+        (
+            "CPUs",
+            limits.cpus.map_or_else(none, |cpus| cpus.to_string()),
+        ),
         ("memory", size(limits.memory)),
         (
             "processes",
-            limits.processes.map_or_else(none, |count| count.to_string()),
+            limits
+                .processes
+                .map_or_else(none, |count| count.to_string()),
         ),
         ("one file", size(limits.file_size)),
-        ("output", format!("{} of each stream", bytes(limits.output.0))),
+        (
+            "output",
+            format!("{} of each stream", bytes(limits.output.0)),
+        ),
         ("results", bytes(limits.results.0)),
     ]
 }

@@ -24,6 +24,8 @@ pub(crate) const SUITE: Suite = Suite {
         scene("a-shell-without-a-terminal", shell),
         scene("a-cancelled-program", cancelled),
         scene("records-that-were-refused-have-ids", refused_ids),
+        scene("closed-streams", closed_streams),
+        scene("a-plan-in-brief", plan),
     ],
     actors: &[],
 };
@@ -132,7 +134,9 @@ fn colours_and_width(stage: &Stage) -> Check {
     let variables = whole.get_envs();
     narrow.envs(variables.filter_map(|(name, value)| Some((name, value?))));
     let mut person = Person::start(&mut narrow)?;
-    person.sees("the code raised ZeroDivisionError on\r\n  line 1: a value, key or index is not\r\n")?;
+    person.sees(
+        "the code raised ZeroDivisionError on\r\n  line 1: a value, key or index is not\r\n",
+    )?;
     assert_eq!(person.waits_for_end()?, 1);
     Ok(())
 }
@@ -187,7 +191,10 @@ fn cancelled(stage: &Stage) -> Check {
     person.signals(Signal::SIGTERM)?;
     person.sees("── cancelled · ")?;
     let shown = person.sees_to_the_end()?;
-    assert!(shown.contains("SIGTERM") && !shown.contains("SIGKILL"), "{shown}");
+    assert!(
+        shown.contains("SIGTERM") && !shown.contains("SIGKILL"),
+        "{shown}"
+    );
     Ok(())
 }
 
@@ -200,5 +207,99 @@ fn refused_ids(stage: &Stage) -> Check {
     };
     let (one, other) = (id()?, id()?);
     assert!(!one.is_empty() && one != other, "{one} {other}");
+    Ok(())
+}
+
+/// A closed stream is no place where output arrives, nor an empty input; `/dev/null` is one.
+fn closed_streams(stage: &Stage) -> Check {
+    let shell = |script: &str, cell: &Cell<'_>| -> Check<(Option<i32>, String)> {
+        let whole = cell.command();
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]);
+        command.arg(whole.get_program()).args(whole.get_args());
+        let variables = whole.get_envs();
+        command.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+        let output = command.stdin(std::process::Stdio::null()).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok((output.status.code(), said))
+    };
+    let code = code(stage, "1");
+    let closed = "standard output: is closed";
+    for redirected in ["> /dev/null", "<> /dev/null >&0", "> /dev/null <&-"] {
+        let (status, said) = shell(&format!("\"$@\" {redirected}"), &code)?;
+        assert_eq!(status, Some(0), "{redirected}: {said}");
+    }
+    let (status, said) = shell("\"$@\" >&-", &code)?;
+    assert!(status == Some(125) && said.contains(closed), "{said}");
+    let events = code.option(["--events", "-"]);
+    let (status, said) = shell("\"$@\" >&-", &events)?;
+    assert!(
+        status == Some(125) && said.matches("hint").count() == 1,
+        "{said}"
+    );
+
+    // What does not print needs no output.
+    let scratch = stage.scratch()?;
+    let record = scratch.join("record");
+    let recorded = self::code(stage, "1").option(["--record", record.to_str().unwrap_or_default()]);
+    let (status, said) = shell("\"$@\" >&-", &recorded)?;
+    assert_eq!(status, Some(0), "{said}");
+
+    let stdin = stage.python("").passed_through();
+    let (status, said) = shell("\"$@\" <&-", &stdin)?;
+    assert!(
+        status == Some(125) && said.contains("standard input: is closed"),
+        "{said}"
+    );
+
+    // The program sees it, too.
+    let echo = stage
+        .exec(["/bin/sh", "-c", "echo text || exit 7"])
+        .passed_through();
+    assert_eq!(shell("\"$@\" >&-", &echo)?.0, Some(7));
+    assert_eq!(shell("\"$@\" > /dev/null", &echo)?.0, Some(0));
+
+    for words in [
+        &["--help"][..],
+        &["policy", "list"],
+        &["doctor"],
+        &["context", "list"],
+    ] {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "\"$@\" >&-", "sh"])
+            .arg(&stage.cellblock);
+        let output = command.args(words).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(125) && said.contains(closed),
+            "{words:?}: {said}"
+        );
+    }
+    Ok(())
+}
+
+fn plan(stage: &Stage) -> Check {
+    let mut command = Command::new(&stage.cellblock);
+    let words = [
+        "plan", "run", "--rootfs", "host", "--memory", "64M", "-c", "1",
+    ];
+    let mut person = Person::start(command.args(words).env("NO_COLOR", "1"))?;
+    let shown = person.sees_to_the_end()?;
+    for part in [
+        "  memory     64M\r\n",
+        "  network      none\r\n",
+        "writable   /workspace",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains('{') && !shown.contains('\x1b'), "{shown}");
+    let mut command = Command::new(&stage.cellblock);
+    let mut person = Person::start(command.args(words).arg("--json"))?;
+    assert!(
+        person
+            .sees_to_the_end()?
+            .starts_with("{\r\n  \"schema\": \"cellblock.plan.v1\"")
+    );
     Ok(())
 }

@@ -204,7 +204,7 @@ fn events_arrive_as_they_happen() {
     let all = plain.post("/v1/runs", &body).text();
     let names = all.lines().filter_map(|line| line.strip_prefix("event: "));
     let names: Vec<&str> = names.collect();
-    assert_eq!(names, ["started", "stdout", "result"], "{all}");
+    assert_eq!(names, ["started", "stdout", "answer"], "{all}");
 }
 
 #[test]

@@ -321,7 +321,11 @@ mod tests {
 
     #[test]
     fn paths_inside_of_the_cell_are_no_secret() {
-        let of = |step| SetupError::os(step, "openat2", Errno::ENOENT).on("/x").without_paths();
+        let of = |step| {
+            SetupError::os(step, "openat2", Errno::ENOENT)
+                .on("/x")
+                .without_paths()
+        };
         assert_eq!(of(Step::Chdir).operand.unwrap(), "/x");
         assert_eq!(of(Step::Inputs).operand, None);
     }

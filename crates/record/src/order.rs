@@ -251,7 +251,10 @@ mod tests {
         record.stderr = None;
         record.truncated.insert("stdout".to_owned(), cut(3));
         assert_eq!(shown(&record), "o:a o:bc\n[… 94 bytes cut …]\n o:def");
-        assert_eq!(rest(&record, "stdout", 2).unwrap(), "c\n[… 94 bytes cut …]\ndef");
+        assert_eq!(
+            rest(&record, "stdout", 2).unwrap(),
+            "c\n[… 94 bytes cut …]\ndef"
+        );
         assert_eq!(rest(&record, "stdout", 50).unwrap(), "def");
         assert_eq!(rest(&record, "stdout", 98).unwrap(), "ef");
         assert_eq!(rest(&record, "stdout", 100), None);

@@ -63,13 +63,13 @@ pub(super) fn exception_context(
         Category::Timeout => "an operation took longer than the code itself allows",
         _ if category::is_unavailable(error) => &not_the_limit(evidence),
         _ if is_of_processes(error, evidence) => &processes_claim(evidence),
-        _ if error.name == "CalledProcessError" => &for_author(
-            of_a_child(evidence).unwrap_or_else(|| {
+        _ if error.name == "CalledProcessError" => {
+            &for_author(of_a_child(evidence).unwrap_or_else(|| {
                 "a program that it started failed; its output shows why"
                     .to_owned()
                     .into()
-            }),
-        ),
+            }))
+        }
         _ => "the traceback shows where",
     };
     let line = error

@@ -224,14 +224,21 @@ mod tests {
                 true,
             ),
             ("E: Unable to locate package jq\n\n", true),
-            ("dpkg: error: requested operation requires superuser privilege\n", true),
+            (
+                "dpkg: error: requested operation requires superuser privilege\n",
+                true,
+            ),
             ("E: Unable to locate package jq\nlater\n", false),
             ("make: *** no rule\n", false),
         ] {
             let advice = of_package_manager(stderr, &place);
             let operator = advice.and_then(|advice| advice.operator);
             let expected = "`cellblock rootfs add python --apt PACKAGE` adds a package of Debian's";
-            assert_eq!(operator.as_deref(), is_of_one.then_some(expected), "{stderr}");
+            assert_eq!(
+                operator.as_deref(),
+                is_of_one.then_some(expected),
+                "{stderr}"
+            );
         }
     }
 

@@ -51,9 +51,8 @@ pub(super) fn execute(place: &Place, wanted: &RunIn, inherited: &mut Inherited) 
             return Err(error);
         }
     };
-    let copied = (wanted.out.as_ref()).map_or(Ok(()), |to| {
-        bring_out(&mut client, &wanted.id, &record, to)
-    });
+    let copied =
+        (wanted.out.as_ref()).map_or(Ok(()), |to| bring_out(&mut client, &wanted.id, &record, to));
     let mut is_delivered = copied.inspect_err(complain).is_ok();
     is_delivered &= outlet.deliver(&record).is_empty();
     if is_answered {
@@ -128,7 +127,8 @@ fn bring_in(
         }
     };
     let status = file.metadata();
-    let executable = status.is_ok_and(|status| status.is_file() && status.permissions().mode() & 0o111 != 0);
+    let executable =
+        status.is_ok_and(|status| status.is_file() && status.permissions().mode() & 0o111 != 0);
     let content: RawText = read(file, &named)?.into();
     let write = FileWrite {
         executable,

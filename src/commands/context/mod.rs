@@ -1,8 +1,8 @@
 //! `cellblock context`: contexts for a shell, each with a server of its own.
 
 mod create;
-mod execute;
 mod exec;
+mod execute;
 mod place;
 
 use std::collections::BTreeMap;
@@ -18,8 +18,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sys::inherited::Inherited;
 use wire::{
-    ContextFork, ContextInfo, ContextInterrupt, ContextListing, ContextName, ContextRewind,
-    Method, State, method,
+    ContextFork, ContextInfo, ContextInterrupt, ContextListing, ContextName, ContextRewind, Method,
+    State, method,
 };
 
 /// The ids of the contexts that exist, for completion.

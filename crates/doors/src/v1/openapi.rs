@@ -122,7 +122,9 @@ fn success(route: &Route, result: Schema) -> Value {
         AnswerForm::Starts => {
             "The result. With `events`, or if `text/event-stream` is accepted, server-sent events: the result as `answer`, the output, and `process_ended`"
         }
-        AnswerForm::Watches => "The result as `answer`, and then what happens, as server-sent events",
+        AnswerForm::Watches => {
+            "The result as `answer`, and then what happens, as server-sent events"
+        }
         AnswerForm::Content => "The file",
         _ => "The result",
     };

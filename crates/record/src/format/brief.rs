@@ -174,9 +174,9 @@ fn pictures<'a>(
             let others = item.formats.keys().filter(|name| {
                 (name.starts_with("image/") && !picture::is_one(name)) || *name == "application/pdf"
             });
-            left_out.extend(others.map(|name| {
-                of(&format!("{name}: models take PNG, JPEG, WebP and GIF only"))
-            }));
+            left_out.extend(
+                others.map(|name| of(&format!("{name}: models take PNG, JPEG, WebP and GIF only"))),
+            );
             continue;
         };
         let same = taken

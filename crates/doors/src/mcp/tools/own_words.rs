@@ -59,7 +59,10 @@ mod tests {
         let fork = in_own_words(&fork.hint("use --branches"));
         assert!(fork.message.contains("without `forkable`"), "{fork}");
         let hint = fork.hint.unwrap();
-        assert!(hint.contains("`forkable`") && !hint.contains("--"), "{hint}");
+        assert!(
+            hint.contains("`forkable`") && !hint.contains("--"),
+            "{hint}"
+        );
 
         for (of_server, own) in &NAMES[..9] {
             assert!(METHODS.contains(of_server), "{of_server}");

@@ -101,9 +101,8 @@ impl Events {
     /// # Errors
     /// The system cannot tell what kind of file `to` is.
     pub fn with_view(mut self, to: File, viewer: Rc<RefCell<dyn Viewer>>) -> Result<Self> {
-        let out = Outbox::new(to).map_err(|error| {
-            SetupError::io(Step::Spec, "fstat", &error).on("standard output")
-        })?;
+        let out = Outbox::new(to)
+            .map_err(|error| SetupError::io(Step::Spec, "fstat", &error).on("standard output"))?;
         self.sinks.push(Sink::View { out, viewer });
         Ok(self)
     }
