@@ -279,3 +279,20 @@ fn an_execution_is_shown_on_a_terminal_while_it_goes_on() {
     assert_eq!(run.wait().unwrap().code(), Some(0));
     shell.context(&["delete", &id]);
 }
+
+#[test]
+fn a_list_and_a_description_agree_on_whether_the_interpreter_is_there() {
+    let shell = Shell::new();
+    let id = shell.create();
+    let both = || {
+        let list = shell.json(&["list", "--json"]);
+        let described = shell.json(&["describe", &id, "--json"]);
+        [&list[0]["is_alive"], &described["is_alive"]].map(|it| it.as_bool().unwrap())
+    };
+    assert_eq!(both(), [true, true]);
+    shell.context(&["run", &id, "-c", "import os; os._exit(3)"]);
+    assert_eq!(both(), [false, false]);
+    shell.context(&["run", &id, "-c", "1"]);
+    assert_eq!(both(), [true, true]);
+    shell.context(&["delete", &id]);
+}

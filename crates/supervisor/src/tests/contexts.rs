@@ -176,7 +176,7 @@ except KeyboardInterrupt: order = [1]";
         assert_eq!(front.report("answer")?["execution"], 3);
         let described = &front.report("described")?["description"];
         assert_eq!(
-            (&described["language"], &described["is_running"]),
+            (&described["language"], &described["is_alive"]),
             (&json!("python"), &json!(true))
         );
         let variables = described["variables"].as_array().ok_or("no variables")?;
