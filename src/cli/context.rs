@@ -35,8 +35,8 @@ pub enum ContextAction {
     Create(Box<Create>),
     /// Execute code in a context
     ///
-    /// On a terminal the result is shown for people; otherwise, or with --json, it is
-    /// printed as JSON: `state` says whether variables and imports are still there, and
+    /// On a terminal, output and results are shown as they come; otherwise, or with --json, the
+    /// answer is printed as JSON: `state` says whether variables and imports are still there, and
     /// `record` is that of `cellblock run`. The exit status is the code's own, as for
     /// `cellblock run`.
     Run(RunIn),

@@ -64,7 +64,7 @@ pub enum Invocation {
 /// Run code in a cell and report everything that happened
 ///
 /// The code comes from FILE, from -c, from standard input (-), or from a spec
-/// file. On a terminal the result is shown for people; otherwise, or with
+/// file. On a terminal, output and results are shown as they come; otherwise, or with
 /// --json, the record is printed as JSON.
 #[derive(Args, Debug)]
 #[command(override_usage = "cellblock run [OPTIONS] [FILE | -c CODE | -] [ARGS]...")]

@@ -33,14 +33,18 @@ const INTERACTIVE: [&str; 14] = [
 
 /// Says that a shell, and others that a person sits before, want a terminal of their own.
 pub(super) fn terminal(spec: &Spec) {
-    let Command::Exec { argv, .. } = &spec.command else {
+    if let (Command::Exec { argv, .. }, Stdio::Inherit) = (&spec.command, spec.stdio)
+        && let [program] = &**argv
+    {
+        without_terminal(&program.to_lossy());
+    }
+}
+
+/// The same of a program that is started with nothing but its name, and without `--tty`.
+pub(super) fn without_terminal(program: &str) {
+    if is_quiet() || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return;
-    };
-    let is_persons = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let (true, Stdio::Inherit, [program]) = (is_persons && !is_quiet(), spec.stdio, &**argv) else {
-        return;
-    };
-    let program = program.to_lossy();
+    }
     let name = program.rsplit('/').next().unwrap_or_default();
     if INTERACTIVE.contains(&name) {
         print_if_there_is_room(&format!(

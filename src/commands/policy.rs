@@ -401,4 +401,29 @@ mod tests {
         );
         assert!(checked("p.json", "{").starts_with("p.json"));
     }
+
+    #[test]
+    fn a_system_call_policy_that_is_shown_is_the_same_policy() {
+        for (name, _) in seccomp::BUILTIN {
+            let shown = Policy::parse(&show_seccomp(name).unwrap()).unwrap();
+            let built_in = Policy::builtin(name).unwrap();
+            assert_eq!(shown.rules, built_in.rules, "{name}");
+            assert_eq!(shown.fallbacks, built_in.fallbacks, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_spec_file_is_named_as_one() {
+        let top = tempfile::tempdir().unwrap();
+        for (name, text, is_spec) in [
+            ("a.toml", "argv = [\"ls\"]", true),
+            ("b.json", "{\"code\": \"1\"}", true),
+            ("c.toml", "workspace = \"x\"", false),
+        ] {
+            std::fs::write(top.path().join(name), text).unwrap();
+            let problems = check(Path::new(name), top.path()).unwrap();
+            let says = problems[0].message.starts_with("is a spec file");
+            assert_eq!(says, is_spec, "{problems:?}");
+        }
+    }
 }

@@ -226,3 +226,93 @@ pub fn best_effort(record: &Record) -> Option<String> {
         "{names} {verb} limited with best effort only here; `cellblock doctor` shows how to get a firm limit"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use record::{Enforced, LimitRecord, ResultItem, Truncation};
+
+    use super::*;
+
+    fn stdout(live: &mut Live, text: &str, cut: bool) -> String {
+        let chunk = Chunk {
+            text,
+            base64: None,
+            cut,
+        };
+        live.tell(&What::Stdout(chunk))
+    }
+
+    #[test]
+    fn what_was_shown_is_not_shown_again() {
+        let mut live = Live::new(Style::PLAIN);
+        assert_eq!(stdout(&mut live, "a", false), "a");
+        let item = ResultItem {
+            text: Some("1".to_owned()),
+            ..ResultItem::default()
+        };
+        // A result begins a line.
+        assert_eq!(live.tell(&What::Result { result: &item }), "\n1\n");
+        assert_eq!(stdout(&mut live, "b\r", false), "b");
+        assert_eq!(stdout(&mut live, "\nc", false), "\nc");
+        let cleared = "\n[the code has cleared what is above]\n";
+        assert_eq!(live.tell(&What::Clear { wait: false }), cleared);
+        assert_eq!(live.tell(&What::Clear { wait: false }), "");
+        let record = Record {
+            stdout: Some("ab\r\nc".to_owned().into()),
+            results: vec![item],
+            ..Record::default()
+        };
+        assert!(live.end(&record, &[]).starts_with("── "));
+    }
+
+    #[test]
+    fn the_end_of_output_that_was_cut_follows() {
+        let mut live = Live::new(Style::PLAIN);
+        let shown = stdout(&mut live, "0123", true);
+        assert_eq!(
+            shown,
+            "0123\n[more stdout is left out: the limit is reached]\n"
+        );
+        let mut record = Record {
+            stdout: Some(format!("01{}89", record::stream::cut_line(6)).into()),
+            ..Record::default()
+        };
+        let cut = Truncation {
+            total: 10,
+            kept: 4,
+            part: "head+tail".to_owned(),
+            head: Some(2),
+        };
+        record.truncated.insert("stdout".to_owned(), cut);
+        assert!(live.end(&record, &[]).starts_with("89\n── "));
+    }
+
+    #[test]
+    fn limits_that_are_best_effort_are_named_once() {
+        let limit = |enforced| LimitRecord {
+            requested: 1.0,
+            enforced: Some(enforced),
+            unit: "bytes".to_owned(),
+            by: "watchdog".to_owned(),
+            hit: None,
+        };
+        let mut record = Record {
+            limits: BTreeMap::from([
+                ("memory".to_owned(), limit(Enforced::BEST_EFFORT)),
+                ("processes".to_owned(), limit(Enforced::Exactly(1.0))),
+            ]),
+            ..Record::default()
+        };
+        assert_eq!(best_effort(&record), None);
+        record.warnings = vec![record::words::of_fallback(&["memory"], "no cgroup")];
+        let words = best_effort(&record).unwrap();
+        assert!(
+            words.starts_with("memory is limited with best effort"),
+            "{words}"
+        );
+        assert!(words.contains("`cellblock doctor`"), "{words}");
+        assert!(!render_run(&record, Style::PLAIN).contains("warning"));
+    }
+}

@@ -287,4 +287,25 @@ mod tests {
         assert!(text.starts_with("\nfiles:\n- 0 - 0\n- 1 - 1\n"), "{text}");
         assert!(text.ends_with("- 19 - 19\n- and 2 more\n"), "{text}");
     }
+
+    #[test]
+    fn a_picture_that_models_do_not_take_is_said_to_be_left_out() {
+        let item = |form: &str| ResultItem {
+            formats: [(form.to_owned(), "<svg/>".into())].into(),
+            ..ResultItem::default()
+        };
+        for form in ["image/svg+xml", "application/pdf"] {
+            let record = Record {
+                results: vec![item(form)],
+                ..Record::default()
+            };
+            let room = Room {
+                all: 1 << 20,
+                text: 10_000,
+            };
+            let text = Brief::of(&record, room).text;
+            let says = format!("result 1: {form}: models take PNG, JPEG, WebP and GIF only");
+            assert!(text.contains(&says), "{text}");
+        }
+    }
 }
