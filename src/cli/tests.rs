@@ -155,7 +155,7 @@ fn only_near_names_are_suggested() {
         (&["exec", "--verbose", "--", "x"], None),
         (&["frobnicate"], None),
         (&["run", "--memroy=1M", "x"], Some("--memory")),
-        (&["rnu"], Some("run")),
+        (&["docter"], Some("doctor")),
         (&["run", "--format", "tol", "x"], Some("tool")),
     ] {
         let words = [&["cellblock"], words].concat();

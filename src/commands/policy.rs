@@ -229,10 +229,10 @@ fn groups(policy: &Policy) -> Vec<Group<'_>> {
 pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
     let text = read_text(&cwd.join(path))?;
     let origin = Origin::File(path.to_path_buf());
-    if let Some(problem) = spec_instead(path, &text) {
-        return Ok(vec![problem]);
-    }
     if path.extension().is_some_and(|ending| ending == "json") {
+        if let Some(problem) = spec_instead(path, &text, Format::Json) {
+            return Ok(vec![problem]);
+        }
         let problem = Policy::parse(&text).err().into_iter();
         return Ok(problem.map(|e| profiles::located(e, &origin)).collect());
     }
@@ -247,15 +247,17 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
         problems.extend(problem.map(|error| layer.origin.extends_error(error)));
     }
     problems.extend(unknown_seccomp(&layer));
+    // With nothing else wrong, it is meant as it is.
+    if problems.len() == layer.partial.call_fields().count()
+        && let Some(problem) = spec_instead(path, &text, Format::Toml)
+    {
+        return Ok(vec![problem]);
+    }
     Ok(problems)
 }
 
 /// The problem with a file that is neither a profile nor a system call policy, but says what to run.
-fn spec_instead(path: &Path, text: &str) -> Option<SetupError> {
-    let format = match path.extension().is_some_and(|ending| ending == "json") {
-        true => Format::Json,
-        false => Format::Toml,
-    };
+fn spec_instead(path: &Path, text: &str, format: Format) -> Option<SetupError> {
     let (partial, _) = parse_all(text, format);
     let of_a_call = ["argv", "code", "code_file"];
     let field = partial

@@ -31,10 +31,12 @@ pub(in crate::mcp) fn in_own_words(failure: &Failure) -> Failure {
         }
         _ => failure.hint.as_deref().map(translated),
     };
-    let is_followed = |hint: &String| !METHODS.iter().any(|method| hint.contains(method));
+    // Those without a dot are words of every language.
+    let mut methods = METHODS.iter().filter(|method| method.contains('.'));
+    let mut is_followed = |hint: &String| !methods.any(|method| hint.contains(method));
     Failure {
         message: translated(&failure.message),
-        hint: hint.filter(is_followed),
+        hint: hint.filter(|hint| is_followed(hint)),
         ..failure.clone()
     }
 }
