@@ -150,9 +150,7 @@ fn status(page: &mut Page, record: &Record) {
     facts.extend(record.language.clone());
     facts.extend(command_line(record, 60));
     facts.push(format!("exit code {}", record.exit_code));
-    // Of a run that was cancelled, the signal is how cellblock carried that out.
-    let signal = record.signal.clone();
-    facts.extend(signal.filter(|_| record.outcome != Outcome::Cancelled));
+    facts.extend(record.signal_shown().map(str::to_owned));
     facts.push(milliseconds(record.execution_time * 1000.0));
     for fact in facts {
         page.put(Tone::Faint, " · ");

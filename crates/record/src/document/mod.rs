@@ -130,6 +130,15 @@ pub struct Record {
     pub warnings: Vec<String>,
 }
 
+impl Record {
+    /// The signal that ended the program, for a reader. Of an execution that was cancelled, it is only how
+    /// that was carried out: `context` names what cancelled it.
+    pub fn signal_shown(&self) -> Option<&str> {
+        let signal = self.signal.as_deref();
+        signal.filter(|_| self.outcome != Outcome::Cancelled)
+    }
+}
+
 /// How much of a cell was there when something was asked for. An execution in a context
 /// finds an interpreter that waits, also the first one: the context was asked for before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -115,7 +115,7 @@ fn headline(record: &Record, scale: Scale) -> String {
         "outcome: {}, exit code {}",
         record.outcome, record.exit_code
     );
-    if let Some(signal) = &record.signal {
+    if let Some(signal) = record.signal_shown() {
         let _ = write!(text, ", {}", one_line(&cut(signal, NAME)));
     }
     let _ = writeln!(text, ", {}", milliseconds(record.execution_time * 1000.0));
