@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
+use super::format::Shaped;
 use super::options::Options;
+use super::outputs::Outputs;
 use super::serve::declare_groups;
-use super::values::{Variable, variable};
+use super::values::{FileFrom, OutputTo, Variable, file_from, output_to, variable};
 use spec::quantity::Bound;
 
 /// Keep an interpreter between calls: variables, imports, open files and workspace
@@ -33,8 +35,8 @@ pub enum ContextAction {
     Create(Box<Create>),
     /// Execute code in a context
     ///
-    /// On a terminal the result is shown for people; otherwise, or with --json, it is
-    /// printed as JSON: `state` says whether variables and imports are still there, and
+    /// On a terminal, output and results are shown as they come; otherwise, or with --json, the
+    /// answer is printed as JSON: `state` says whether variables and imports are still there, and
     /// `record` is that of `cellblock run`. The exit status is the code's own, as for
     /// `cellblock run`.
     Run(RunIn),
@@ -194,9 +196,56 @@ pub struct RunIn {
     /// The time between the interrupt at the end of --wall and the interpreter's end
     #[arg(long, value_name = "DUR")]
     pub grace: Option<Bound<Duration>>,
-    /// Print the answer as JSON
-    #[arg(long)]
+    /// Write a file into the workspace first: FILE[:PATH], or fd:N:PATH (repeatable)
+    #[arg(
+        long, value_name = "FILE[:PATH]",
+        value_parser = OsStringValueParser::new().try_map(file_from)
+    )]
+    pub file: Vec<FileFrom>,
+    /// Copy files that the code creates or changes below /workspace to this directory
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write each result that is a picture, or a chart that can be drawn, to a file in this
+    /// directory: result-1.png, by the result's number
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
+    /// Write the record to a file, an open descriptor or standard output (-)
+    #[arg(
+        long, value_name = "FILE|fd:N|-",
+        value_parser = OsStringValueParser::new().try_map(output_to)
+    )]
+    pub record: Option<OutputTo>,
+    /// Print the answer as JSON; an error too, with a record of that
+    #[arg(long, conflicts_with = "format")]
     pub json: bool,
+    #[command(flatten)]
+    shaped: Shaped,
+}
+
+impl RunIn {
+    /// Where the record goes besides the answer.
+    pub fn outputs(&self) -> Outputs {
+        let format = self.shaped.clone().unchecked();
+        let mut outputs = Outputs::unchecked(false, format, self.record.clone(), None);
+        outputs.plots.clone_from(&self.plots);
+        outputs
+    }
+}
+
+impl Context {
+    /// Whether its streams are those of a command.
+    pub const fn is_exec(&self) -> bool {
+        matches!(self.action, ContextAction::Exec(_))
+    }
+
+    /// The command, if its options go together.
+    pub(super) fn checked(self) -> Result<Self, clap::Error> {
+        if let ContextAction::Run(run) = &self.action {
+            let format = run.shaped.clone().format()?;
+            Outputs::new(run.json, format, run.record.clone(), None)?;
+        }
+        Ok(self)
+    }
 }
 
 /// `cellblock context exec`

@@ -415,6 +415,37 @@ impl Group for Limits {
     }
 }
 
+/// Adds the defaults of languages to the help of limits, for commands that run code.
+pub(super) fn with_defaults_of_languages(mut command: Command) -> Command {
+    let languages = profiles::limits_of_languages().unwrap_or_default();
+    for limit in limits::table() {
+        let Some(flag) = limit.flags.first() else {
+            continue;
+        };
+        let mut others: Vec<(String, Vec<&str>)> = Vec::new();
+        for (language, limits) in &languages {
+            let Some(given) = limit.given(limits) else {
+                continue;
+            };
+            match others.iter_mut().find(|(text, _)| *text == given.text) {
+                Some((_, with)) => with.push(language),
+                None => others.push((given.text, vec![language])),
+            }
+        }
+        if !others.is_empty() {
+            let others: Vec<String> = (others.into_iter())
+                .map(|(text, languages)| format!("{text} for {}", languages.join(", ")))
+                .collect();
+            command = command.mut_arg(*flag, |arg| {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                let help = help.trim_end_matches(']');
+                arg.help(format!("{help}; {}]", others.join("; ")))
+            });
+        }
+    }
+    command
+}
+
 /// The options that [`limits::table`] declares.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds(pub PartialLimits);

@@ -16,12 +16,14 @@ pub use outputs::TERMINAL_TAKEN;
 pub use prescan::Prescan;
 pub use rootfs::{Add, Build, InStore, Rootfs, RootfsAction};
 pub use serve::{Serve, Server, Warm};
-pub use values::{OutputTo, PathPair, PortList, Variable};
+pub use values::{FileFrom, OutputTo, PathPair, PortList, Variable};
 
+use groups::with_defaults_of_languages;
 use options::Needed;
 
 use record::bytes::RawText;
 use record::error::Result;
+use spec::read::slip;
 use spec::{Mode, Partial};
 
 mod context;
@@ -62,7 +64,7 @@ pub enum Invocation {
 /// Run code in a cell and report everything that happened
 ///
 /// The code comes from FILE, from -c, from standard input (-), or from a spec
-/// file. On a terminal the result is shown for people; otherwise, or with
+/// file. On a terminal, output and results are shown as they come; otherwise, or with
 /// --json, the record is printed as JSON.
 #[derive(Args, Debug)]
 #[command(override_usage = "cellblock run [OPTIONS] [FILE | -c CODE | -] [ARGS]...")]
@@ -244,7 +246,8 @@ type Entry = (&'static str, fn(Command) -> Command);
 
 const COMMANDS: [Entry; 11] = [
     ("run", |command| {
-        Options::declare(Code::augment_args(command), Needed::ALL)
+        let command = Options::declare(Code::augment_args(command), Needed::ALL);
+        with_defaults_of_languages(command)
     }),
     ("exec", |command| {
         Options::declare(Program::augment_args(command), Needed::ALL)
@@ -263,7 +266,7 @@ const COMMANDS: [Entry; 11] = [
 fn plan(command: Command) -> Command {
     let [run, exec, ..] = COMMANDS;
     command
-        .about("Print everything that run or exec would do, as JSON, and do none of it")
+        .about("Print everything that run or exec would do, and do none of it: as JSON, or in brief on a terminal")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([run, exec].map(subcommand))
@@ -305,7 +308,37 @@ pub fn parse(words: &[OsString], prescan: &Prescan) -> Result<Invocation, clap::
         None | Some(Err(_)) => {}
     }
     let matches = command().try_get_matches_from(words);
-    invocation(matches.map_err(|error| with_separator(error, words))?)
+    invocation(matches.map_err(|error| with_separator(without_far_names(error), words))?)
+}
+
+/// Leaves out names that clap suggests and that nobody can have meant: it takes any two words that begin alike.
+fn without_far_names(mut error: clap::Error) -> clap::Error {
+    for (given, suggested) in [
+        (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        (
+            ContextKind::InvalidSubcommand,
+            ContextKind::SuggestedSubcommand,
+        ),
+        (ContextKind::InvalidValue, ContextKind::SuggestedValue),
+    ] {
+        let Some(ContextValue::String(given)) = error.get(given) else {
+            continue;
+        };
+        let given = given.trim_start_matches('-');
+        let is_near = |name: &str| {
+            let name = name.trim_start_matches('-');
+            slip(given.split('=').next().unwrap_or(given), name).is_some()
+        };
+        let is_one_near = match error.get(suggested) {
+            Some(ContextValue::String(name)) => is_near(name),
+            Some(ContextValue::Strings(names)) => names.iter().any(|name| is_near(name)),
+            _ => continue,
+        };
+        if !is_one_near {
+            error.remove(suggested);
+        }
+    }
+    error
 }
 
 /// Says where a program belongs that stands where an option would, and that no value is negative.
@@ -358,7 +391,7 @@ fn invocation(mut matches: ArgMatches) -> Result<Invocation, clap::Error> {
         }
         "serve" => Invocation::Serve(Box::new(Server::read(&mut m)?)),
         "mcp" => Invocation::Mcp(Box::new(Server::read(&mut m)?)),
-        "context" => Invocation::Context(read(&mut m)?),
+        "context" => Invocation::Context(read::<Context>(&mut m)?.checked()?),
         "doctor" => Invocation::Doctor(read(&mut m)?),
         "show" => Invocation::Show(read::<Show>(&mut m)?.checked()?),
         "policy" => Invocation::Policy(read(&mut m)?),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use super::groups::{Environment, Files, Limits, Networking, Security};
+use super::groups::{Environment, Files, Limits, Networking, Security, with_defaults_of_languages};
 use super::options::Options;
 use record::error::Result;
 use spec::quantity::Bound;
@@ -276,6 +276,7 @@ pub(super) fn declare_groups(command: Command) -> Command {
     ] {
         command = augment(command);
     }
+    let command = with_defaults_of_languages(command);
     command.mut_args(
         |arg: Arg| match OF_ONE_RUN.contains(&arg.get_id().as_str()) {
             true => arg.hide(true),

@@ -149,6 +149,26 @@ fn a_bare_variable_is_the_callers() {
 }
 
 #[test]
+fn only_near_names_are_suggested() {
+    for (words, suggested) in [
+        (&["run", "--frob", "x"][..], None),
+        (&["exec", "--verbose", "--", "x"], None),
+        (&["frobnicate"], None),
+        (&["run", "--memroy=1M", "x"], Some("--memory")),
+        (&["docter"], Some("doctor")),
+        (&["run", "--format", "tol", "x"], Some("tool")),
+    ] {
+        let words = [&["cellblock"], words].concat();
+        let error = parse(&words).unwrap_err().to_string();
+        let tip = error.lines().find(|line| line.contains("similar"));
+        match suggested {
+            None => assert_eq!(tip, None, "{error}"),
+            Some(name) => assert!(tip.is_some_and(|tip| tip.contains(name)), "{error}"),
+        }
+    }
+}
+
+#[test]
 fn wrong_command_lines_are_usage_errors() {
     let cases: [(&[&str], &str); 27] = [
         (&["frob"], "unrecognized subcommand 'frob'"),

@@ -53,18 +53,26 @@ pub(super) fn between(about: About, client: (OwnedFd, OwnedFd)) -> Result<(Owned
     Ok((server.into(), writes.into()))
 }
 
-/// What the cells of a server are like that get no other wishes than `usual`.
+/// What the cells of a server are like that get no other wishes than `usual`, and with code of a language
+/// those `of` it.
 ///
 /// # Errors
 /// A rootfs that `usual` names cannot be read.
-pub(super) fn about(usual: &Spec) -> Result<About> {
+pub(super) fn about(usual: &Spec, of: impl Fn(&str) -> Result<Spec>) -> Result<About> {
     let found = TABLE.iter().map(|driver| offered(driver, usual));
-    let interpreters = found.filter_map(Result::transpose).collect::<Result<_>>()?;
+    let interpreters: Vec<Interpreter> =
+        found.filter_map(Result::transpose).collect::<Result<_>>()?;
+    let languages_limits = interpreters.iter().map(|one| {
+        let spec = of(&one.language)?;
+        Ok((one.language.as_str(), spec))
+    });
+    let specs: Vec<(&str, Spec)> = languages_limits.collect::<Result<_>>()?;
+    let limits = limits_of(usual, &specs);
     Ok(About {
         languages: languages(),
         interpreters,
         wall: usual.limits.wall,
-        limits: limits_of(usual),
+        limits,
         network: network_of(&usual.network),
     })
 }
@@ -105,11 +113,35 @@ fn index_of(driver: &Driver) -> Option<&'static str> {
     }
 }
 
-fn limits_of(usual: &Spec) -> Vec<String> {
+/// The limits in words; where languages have different ones, each with its languages.
+fn limits_of(usual: &Spec, languages: &[(&str, Spec)]) -> Vec<String> {
     let of = |(field, name): (&str, &str)| {
         let limit = limits::table().find(|limit| limit.field == field)?;
-        let amount = limit.amount(&usual.limits)?;
-        Some(format!("{name} {}", in_unit(amount, limit.unit)))
+        let amount = |spec: &Spec| {
+            let amount = limit.amount(&spec.limits);
+            amount.map_or_else(|| "without limit".to_owned(), |it| in_unit(it, limit.unit))
+        };
+        let mut shared: Vec<(String, Vec<&str>)> = Vec::new();
+        for (language, spec) in languages {
+            let amount = amount(spec);
+            match shared.iter_mut().find(|(known, _)| *known == amount) {
+                Some((_, with)) => with.push(language),
+                None => shared.push((amount, vec![language])),
+            }
+        }
+        match &*shared {
+            [] | [_] => {
+                let spec = languages.first().map_or(usual, |(_, spec)| spec);
+                limit.amount(&spec.limits)?;
+                Some(format!("{name} {}", amount(spec)))
+            }
+            several => {
+                let each = several
+                    .iter()
+                    .map(|(amount, languages)| format!("{amount} ({})", languages.join(", ")));
+                Some(format!("{name} {}", each.collect::<Vec<_>>().join(" or ")))
+            }
+        }
     };
     LIMITS.into_iter().filter_map(of).collect()
 }

@@ -20,10 +20,13 @@ use spec::{Partial, read_descriptors};
 use sys::inherited::Inherited;
 
 mod beside;
+mod closed;
 mod completions;
 mod context;
 mod destination;
+mod heard;
 mod mcp;
+mod notice;
 mod outlet;
 mod plan;
 mod plots;
@@ -64,7 +67,14 @@ pub fn dispatch_starting(
     QUIET.store(prescan.quiet, Ordering::Relaxed);
     let activated = serve::activation(&words, environment);
     let mut inherited = Inherited::copy([&*prescan.descriptors, &activated].concat());
-    match cli::parse(&words, &prescan) {
+    let parsed = cli::parse(&words, &prescan);
+    closed::make_writes_fail();
+    if prints(&parsed)
+        && let Err(error) = closed::stdout()
+    {
+        return finish(Err(error));
+    }
+    match parsed {
         Ok(Invocation::Launch(call)) => {
             let flags = with_files(call.partial(environment), &mut inherited);
             let how = How { start, began };
@@ -91,7 +101,9 @@ pub fn dispatch_starting(
                 &mut inherited,
             ))
         }
-        Ok(Invocation::Context(wanted)) => finish(context::run(&wanted, &words, environment)),
+        Ok(Invocation::Context(wanted)) => {
+            finish(context::run(&wanted, &words, environment, &mut inherited))
+        }
         Ok(Invocation::Doctor(doctor)) => finish(doctor::run(doctor.json)),
         Ok(Invocation::Show(wanted)) => finish(show::show(&wanted)),
         Ok(Invocation::Policy(policy)) => finish(policy::run(&policy.action)),
@@ -102,6 +114,17 @@ pub fn dispatch_starting(
             finish(script.and_then(|script| print(&script)).map(|()| 0))
         }
         Err(error) => refuse(&error, &prescan, &mut inherited, began),
+    }
+}
+
+/// Whether a command has nothing to do but to print. Calls that run something find out by what they print, and a
+/// server serves.
+fn prints(parsed: &std::result::Result<Invocation, clap::Error>) -> bool {
+    match parsed {
+        Ok(Invocation::Launch(_) | Invocation::Serve(_)) => false,
+        Ok(Invocation::Context(context)) => !context.is_exec(),
+        Ok(_) => true,
+        Err(error) => !error.use_stderr(),
     }
 }
 
@@ -172,7 +195,7 @@ fn complain(error: &SetupError) {
     if is_quiet() {
         return;
     }
-    let mut text = format!("cellblock: {error}\n");
+    let mut text = format!("cellblock: {}\n", error.for_person());
     if let Some(hint) = &error.hint {
         text.push_str(&format!("\nhint: {hint}\n"));
     }

@@ -1,21 +1,23 @@
 //! Where a call's record and events go.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Instant;
 
 use nix::errno::Errno;
 
-use super::{complain, destination, plots, print};
+use super::{closed, complain, destination, is_quiet, notice, plots, print};
 use crate::cli::{OutputTo, Outputs};
-use crate::show;
+use crate::show::{Live, Style};
 use engine::run::Events;
-use record::Record;
 use record::error::{Result, SetupError, Step};
 use record::format::Format;
 use record::terminal;
+use record::{Outcome, Record};
 use spec::Mode;
 use sys::inherited::Inherited;
 
@@ -34,8 +36,8 @@ pub(super) struct Outlet {
     plots: Option<PathBuf>,
     /// Directories that the cell writes to.
     shared: Vec<PathBuf>,
-    /// Whether a view for people goes to standard output.
-    view: bool,
+    /// The view for people, if one goes to standard output.
+    pub(super) view: Option<Rc<RefCell<Live>>>,
 }
 
 impl Outlet {
@@ -56,12 +58,29 @@ impl Outlet {
                 opened = Err(error);
             }
         };
-        let events = outputs.events.as_ref();
-        let events = events.and_then(|to| {
-            let events = open(to, "--events", shared, inherited);
-            let events = events.and_then(|(name, file)| Events::new(file, name, began));
-            events.map_err(&mut note).ok()
-        });
+        // Standard output cannot carry events and a record.
+        let is_free = outputs.events != Some(OutputTo::Stdout);
+        let is_run = mode == Mode::Run && outputs.printed.is_none() && is_free;
+        let is_shown = is_run && io::stdout().is_terminal();
+        let view = is_shown.then(|| Rc::new(RefCell::new(Live::new(Style::of_stdout()))));
+        let mut events = Events::of(began);
+        let stdout = closed::stdout();
+        let is_there = |to: &&OutputTo| **to != OutputTo::Stdout || stdout.is_ok();
+        if let Some(to) = outputs.events.as_ref().filter(is_there) {
+            let with = open(to, "--events", shared, inherited)
+                .and_then(|(name, file)| Events::of(began).with_lines(file, name));
+            match with {
+                Ok(with) => events = with,
+                Err(error) => note(error),
+            }
+        }
+        let events = match &view {
+            Some(view) => own_stdout()
+                .and_then(|file| events.with_view(file, Rc::clone(view) as _))
+                .map_err(&mut note)
+                .ok(),
+            None => Some(events),
+        };
         let record = outputs.record.as_ref();
         let record = record.and_then(|to| {
             open(to, "--record", shared, inherited)
@@ -71,13 +90,12 @@ impl Outlet {
         if let Some(Err(error)) = outputs.plots.as_deref().map(plots::prepare) {
             note(error);
         }
-        // Standard output cannot carry events and a record.
-        let is_free = outputs.events != Some(OutputTo::Stdout);
-        let is_run = mode == Mode::Run && outputs.printed.is_none() && is_free;
-        let view = is_run && io::stdout().is_terminal();
-        let by_default = is_run && !view && outputs.record.is_none();
+        let by_default = is_run && !is_shown && outputs.record.is_none();
+        if by_default || outputs.printed.is_some() || !is_free {
+            stdout.unwrap_or_else(&mut note);
+        }
         let outlet = Self {
-            events,
+            events: events.filter(|events| !events.go_nowhere()),
             record,
             printed: match by_default {
                 true => Some(Format::default()),
@@ -90,12 +108,33 @@ impl Outlet {
         (outlet, opened)
     }
 
+    /// The outputs of an execution in a context, whose events come from its server. With `is_answered`,
+    /// standard output gets that server's answer.
+    pub(super) fn of_context(
+        outputs: &Outputs,
+        is_answered: bool,
+        shared: &[PathBuf],
+        inherited: &mut Inherited,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        let (outlet, opened) = Self::open(Mode::Run, outputs, shared, inherited, began);
+        opened?;
+        Ok(Self {
+            events: None,
+            printed: outputs.printed.clone(),
+            view: outlet.view.filter(|_| !is_answered),
+            ..outlet
+        })
+    }
+
+    /// Whether nothing goes anywhere.
+    pub(super) fn is_silent(&self) -> bool {
+        self.printed.is_none() && self.view.is_none() && self.record.is_none()
+    }
+
     /// Leaves the view out: the error is reported elsewhere.
     pub(super) fn without_view(self) -> Self {
-        Self {
-            view: false,
-            ..self
-        }
+        Self { view: None, ..self }
     }
 
     /// Writes the record to every destination; returns and prints the error of each that
@@ -111,12 +150,17 @@ impl Outlet {
         let printed = self
             .printed
             .map(|format| print_record(record, &format, &mut io::stdout()));
-        let shown = self
-            .view
-            .then(|| print(show::render_run(record, show::Style::of_stdout()).as_bytes()));
-        let plotted = self
-            .plots
-            .map(|directory| plots::write(record, &directory, &self.shared).map(drop));
+        let plotted = (self.plots).map(|directory| plots::write(record, &directory, &self.shared));
+        // An error that standard error has is not shown a second time.
+        let is_said = record.outcome == Outcome::Setup && !is_quiet();
+        let shown = self.view.filter(|_| !is_said).map(|view| {
+            let plots = plotted.as_ref().and_then(|plotted| plotted.as_deref().ok());
+            let end = view.borrow_mut().end(record, plots.unwrap_or_default());
+            print(end.as_bytes())?;
+            notice::best_effort(record);
+            Ok(())
+        });
+        let plotted = plotted.map(|plotted| plotted.map(drop));
         [finished, kept, printed, shown, plotted]
             .into_iter()
             .flatten()
@@ -124,6 +168,13 @@ impl Outlet {
             .inspect(complain)
             .collect()
     }
+}
+
+fn own_stdout() -> Result<File> {
+    let stdout = io::stdout().as_fd().try_clone_to_owned();
+    stdout
+        .map(File::from)
+        .map_err(|error| SetupError::io(Step::Spec, "fcntl", &error))
 }
 
 /// Opens the destination that `option` names.
@@ -136,11 +187,7 @@ pub(super) fn open(
     let (name, opened) = match to {
         OutputTo::Stdout => (
             "standard output".to_owned(),
-            io::stdout()
-                .as_fd()
-                .try_clone_to_owned()
-                .map(File::from)
-                .map_err(|e| SetupError::io(Step::Spec, "fcntl", &e)),
+            own_stdout(),
         ),
         OutputTo::File(path) => (
             path.display().to_string(),

@@ -1,18 +1,20 @@
 //! `cellblock plan`.
 
 use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _};
 
 use serde::Serialize;
 
 use super::print;
 use super::run::{lend, load};
 use crate::cli::Options;
+use crate::show::{self, Style};
 use engine::run;
 use plan::Plan;
 use plan::probe::HostFacts;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
-use spec::{Layer, Mode, Partial};
+use spec::{Layer, Mode, Partial, Spec};
 use sys::inherited::Inherited;
 
 /// What `cellblock plan` prints.
@@ -53,6 +55,13 @@ pub(super) fn print_plan(
             .as_ref()
             .map(|policy| policy.compiled().identity()),
     };
+    if io::stdout().is_terminal() && !options.outputs.prints() {
+        let Spec {
+            profile, without, ..
+        } = &spec;
+        let text = show::render_plan(&resolved.plan, profile, without, Style::of_stdout());
+        return print(text.as_bytes()).map(|()| 0);
+    }
     let text = serde_json::to_string_pretty(&document).map_err(|e| {
         SetupError::new(
             Step::Outputs,

@@ -1,10 +1,10 @@
 //! `cellblock policy`: the profiles and system call policies there are, what
 //! they say, and whether one of the caller's own is sound.
 
-use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::path::Path;
 
+use serde::Serialize;
 use toml::{Table, Value};
 
 use crate::cli::PolicyAction;
@@ -14,7 +14,7 @@ use record::terminal;
 use spec::load::read_text;
 use spec::partial::Partial;
 use spec::profiles::{self, built_in};
-use spec::read::quoted_key;
+use spec::read::{Format, parse_all, quoted_key};
 use spec::resolve::{Origin, SpecLayer};
 
 /// Exit status of `policy check` when something is wrong.
@@ -167,23 +167,58 @@ fn source_of(name: &str, cwd: &Path) -> Result<String> {
     Ok(profiles::find_built_in(name)?.source.to_owned())
 }
 
-/// A system call policy with all that it inherits, as JSON.
+/// A system call policy with all that it inherits, as JSON that `--seccomp` and `policy check` take.
 fn show_seccomp(name: &str) -> Result<String> {
     let policy = match name.contains('/') || name.ends_with(".json") {
         true => Policy::parse(&read_text(Path::new(name))?)?,
         false => Policy::builtin(name)?,
     };
-    let mut unless: BTreeMap<Held, BTreeMap<&str, &Rule>> = BTreeMap::new();
-    for (call, (held, rule)) in &policy.fallbacks {
-        unless.entry(*held).or_default().insert(call, rule);
+    let document = Document {
+        name: &policy.name,
+        description: &policy.description,
+        rules: groups(&policy),
+    };
+    let text = serde_json::to_string_pretty(&document);
+    let text = text.map_err(|error| SetupError::new(Step::Outputs, error.to_string()))?;
+    Ok(text + "\n")
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    name: &'a str,
+    description: &'a str,
+    rules: Vec<Group<'a>>,
+}
+
+/// Calls with one rule.
+#[derive(Serialize)]
+struct Group<'a> {
+    #[serde(flatten)]
+    rule: &'a Rule,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unless: Option<Held>,
+    calls: Vec<&'static str>,
+}
+
+fn groups(policy: &Policy) -> Vec<Group<'_>> {
+    let usual = policy.rules.iter().map(|(call, rule)| (*call, None, rule));
+    let fallbacks = policy.fallbacks.iter();
+    let fallbacks = fallbacks.map(|(call, (held, rule))| (*call, Some(*held), rule));
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for (call, unless, rule) in usual.chain(fallbacks) {
+        let same = groups
+            .iter_mut()
+            .find(|group| group.rule == rule && group.unless == unless);
+        match same {
+            Some(group) => group.calls.push(call),
+            None => groups.push(Group {
+                rule,
+                unless,
+                calls: vec![call],
+            }),
+        }
     }
-    let document = serde_json::json!({
-        "name": policy.name,
-        "description": policy.description,
-        "rules": policy.rules,
-        "unless": unless,
-    });
-    Ok(format!("{document:#}\n"))
+    groups
 }
 
 /// Everything that is wrong with a policy of the caller's: a profile, or a
@@ -195,6 +230,9 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
     let text = read_text(&cwd.join(path))?;
     let origin = Origin::File(path.to_path_buf());
     if path.extension().is_some_and(|ending| ending == "json") {
+        if let Some(problem) = spec_instead(path, &text, Format::Json) {
+            return Ok(vec![problem]);
+        }
         let problem = Policy::parse(&text).err().into_iter();
         return Ok(problem.map(|e| profiles::located(e, &origin)).collect());
     }
@@ -209,7 +247,29 @@ pub(super) fn check(path: &Path, cwd: &Path) -> Result<Vec<SetupError>> {
         problems.extend(problem.map(|error| layer.origin.extends_error(error)));
     }
     problems.extend(unknown_seccomp(&layer));
+    // With nothing else wrong, it is meant as it is.
+    if problems.len() == layer.partial.call_fields().count()
+        && let Some(problem) = spec_instead(path, &text, Format::Toml)
+    {
+        return Ok(vec![problem]);
+    }
     Ok(problems)
+}
+
+/// The problem with a file that is neither a profile nor a system call policy, but says what to run.
+fn spec_instead(path: &Path, text: &str, format: Format) -> Option<SetupError> {
+    let (partial, _) = parse_all(text, format);
+    let of_a_call = ["argv", "code", "code_file"];
+    let field = partial
+        .call_fields()
+        .find(|field| of_a_call.contains(field))?;
+    let message = format!("is a spec file, not a policy: its `{field}` is of one call");
+    let hint = format!(
+        "`cellblock plan run --spec {path}`, or `plan exec`, checks it and shows what it does",
+        path = path.display()
+    );
+    let error = SetupError::new(Step::Spec, message).on(path.display());
+    Some(error.hint(hint))
 }
 
 /// The problem with a system call policy that a profile names.
@@ -342,5 +402,30 @@ mod tests {
             )
         );
         assert!(checked("p.json", "{").starts_with("p.json"));
+    }
+
+    #[test]
+    fn a_system_call_policy_that_is_shown_is_the_same_policy() {
+        for (name, _) in seccomp::BUILTIN {
+            let shown = Policy::parse(&show_seccomp(name).unwrap()).unwrap();
+            let built_in = Policy::builtin(name).unwrap();
+            assert_eq!(shown.rules, built_in.rules, "{name}");
+            assert_eq!(shown.fallbacks, built_in.fallbacks, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_spec_file_is_named_as_one() {
+        let top = tempfile::tempdir().unwrap();
+        for (name, text, is_spec) in [
+            ("a.toml", "argv = [\"ls\"]", true),
+            ("b.json", "{\"code\": \"1\"}", true),
+            ("c.toml", "workspace = \"x\"", false),
+        ] {
+            std::fs::write(top.path().join(name), text).unwrap();
+            let problems = check(Path::new(name), top.path()).unwrap();
+            let says = problems[0].message.starts_with("is a spec file");
+            assert_eq!(says, is_spec, "{problems:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `cellblock run --server`: a run whose cell a server makes.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +14,9 @@ use record::error::{Result, SetupError, Step};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value, json};
 
+use super::heard;
 use crate::cli::Options;
+use crate::show::Live;
 use spec::Partial;
 use spec::partial::{GivenContent, PartialFile};
 use wire::client::Client;
@@ -22,12 +25,17 @@ use wire::{Ran, Run, method};
 /// Longer files are refused: a request has at most 16M.
 const LONGEST: u64 = 16 << 20;
 
-/// Runs `flags` on the server that listens at `socket`.
+/// Runs `flags` on the server that listens at `socket`, and shows it in the `view` as it goes on.
 ///
 /// # Errors
 /// An option that a request cannot express, a file that cannot be read, or the server's
 /// error.
-pub(super) fn run(socket: &Path, options: &Options, flags: Partial) -> Result<Record> {
+pub(super) fn run(
+    socket: &Path,
+    options: &Options,
+    flags: Partial,
+    view: Option<&RefCell<Live>>,
+) -> Result<Record> {
     for (option, is_given) in [
         ("--spec", options.spec.is_some()),
         ("--request", options.request.is_some()),
@@ -41,8 +49,13 @@ pub(super) fn run(socket: &Path, options: &Options, flags: Partial) -> Result<Re
     }
     let request = to_raw_value(&request(flags)?)
         .map_err(|error| SetupError::new(Step::Spec, error.to_string()))?;
-    let events = false;
-    let ran: Ran = Client::connect(socket)?.ask::<method::Run>(&Run { request, events })?;
+    let events = view.is_some();
+    let params = Run { request, events };
+    let mut client = Client::connect(socket)?;
+    let ran: Ran = match view {
+        Some(view) => heard::ask::<method::Run>(&mut client, &params, view)?,
+        None => client.ask::<method::Run>(&params)?,
+    };
     serde_json::from_str(ran.record.get()).map_err(|error| {
         SetupError::new(Step::Outputs, format!("the record cannot be read: {error}"))
     })

@@ -50,7 +50,9 @@ fn perform(action: RootfsAction) -> Result<u8> {
             name,
             store,
         } => defaults::run(&open(&store)?, language.as_deref(), name.as_deref()),
-        RootfsAction::List { store, json } => list(&open(&store)?, json),
+        RootfsAction::List { store, json } => {
+            list(&Store::open_to_read(store.store.as_deref())?, json)
+        }
         RootfsAction::Show { name, store, json } => show(&open(&store)?, &name, json),
         RootfsAction::Verify { names, store, json } => verify(&open(&store)?, &names, json),
         RootfsAction::Remove { names, store } => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::outlet::{self, Outlet};
-use super::{FAILED, beside, complain, destination, is_quiet, remote};
+use super::{FAILED, beside, closed, complain, destination, is_quiet, notice, remote};
 use crate::cli::{Options, TERMINAL_TAKEN};
 use engine::run;
 use engine::run::{CellStart, Compiled, Info, Passed};
@@ -61,6 +61,7 @@ pub(super) fn execute(
         .and_then(|parent| Ok((spec?, parent, info?)));
     let mut record = match &request {
         Ok((spec, parent, info)) => {
+            notice::terminal(spec);
             let caller = run::Caller {
                 events: outlet.events.as_ref(),
                 parent: parent.as_ref(),
@@ -84,6 +85,7 @@ pub(super) fn execute(
         complain(error);
     } else if (request.as_ref()).is_ok_and(|(spec, ..)| spec.stdio != Stdio::Capture) {
         say_which_limit(&record);
+        notice::best_effort(&record);
     }
     let info = request.as_ref().ok().and_then(|(.., info)| info.as_ref());
     let told = info.map_or(Ok(()), |info| info.ended(record.exit_code));
@@ -113,7 +115,10 @@ fn by_server(
     let record = match (mode, opened.and(flags)) {
         (Mode::Exec, _) => Err(SetupError::new(Step::Spec, "only `run` takes --server")
             .hint("name the program in the `argv` of a request to the server")),
-        (Mode::Run, flags) => flags.and_then(|flags| remote::run(socket, options, flags)),
+        (Mode::Run, flags) => {
+            let view = outlet.view.as_deref();
+            flags.and_then(|flags| remote::run(socket, options, flags, view))
+        }
     };
     let record = record.unwrap_or_else(run::refused);
     if let Some(error) = &record.setup_error {
@@ -133,10 +138,13 @@ fn stdio(mode: Mode, options: &Options) -> Stdio {
     }
 }
 
-/// For a caller that has no record before it: the limit that ended its program.
+/// For a caller that has no record before it: the limit, or the signal to cellblock, that ended its program.
 fn say_which_limit(record: &Record) {
-    use Outcome::{Disk, Memory, Output, Processes, Timeout};
-    let is_limit = matches!(record.outcome, Timeout | Memory | Processes | Disk | Output);
+    use Outcome::{Cancelled, Disk, Memory, Output, Processes, Timeout};
+    let is_limit = matches!(
+        record.outcome,
+        Timeout | Memory | Processes | Disk | Output | Cancelled
+    );
     if let (true, false, Some(context)) = (is_limit, is_quiet(), &record.context) {
         // Advice for the code's author follows the semicolon.
         let what = context.split(';').next().unwrap_or(context);
@@ -146,7 +154,7 @@ fn say_which_limit(record: &Record) {
 
 /// Writes a line to standard error, unless that would wait: its reader may have
 /// stopped reading, and the call is over.
-fn print_if_there_is_room(line: &str) {
+pub(super) fn print_if_there_is_room(line: &str) {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let stderr = io::stderr();
     // A pipe that is ready has room for PIPE_BUF bytes, and a line is shorter.
@@ -168,6 +176,16 @@ pub(super) fn load(mode: Mode, options: &Options, flags: Partial) -> Result<Spec
         stdio: stdio(mode, options),
         lends: true,
     };
+    let is_stdin = |path: Option<&Path>| path.is_some_and(|path| path.as_os_str() == "-");
+    let read = [
+        options.spec.as_deref(),
+        options.request.as_deref(),
+        flags.code_file.as_deref(),
+        flags.files_from.as_deref(),
+    ];
+    if read.into_iter().any(is_stdin) {
+        closed::stdin()?;
+    }
     let spec = spec::load(
         &ask,
         options.spec.as_deref(),

@@ -81,6 +81,10 @@ pub(super) fn serve(
     refuse_other_interpreters(wanted)?;
     let cwd = std::env::current_dir().map_err(|e| SetupError::io(Step::Spec, "getcwd", &e))?;
     let usual = usual(server, &flags, &cwd)?;
+    let of_language = {
+        let (flags, cwd) = (flags.clone(), cwd.clone());
+        move |language: &str| with_code(server, &flags, &cwd, language)
+    };
     // Cells of single runs are gone when a client reads what they left.
     if protocol == Protocol::Mcp && usual.inline_files.is_none() {
         flags.inline_files = Some(MCP_FILES);
@@ -122,7 +126,7 @@ pub(super) fn serve(
     }
     let http = match wanted.http.is_empty() {
         true => None,
-        false => Some(listen_http(wanted, &usual, settings.idle)?),
+        false => Some(listen_http(wanted, &usual, &of_language, settings.idle)?),
     };
     let users = match listeners.is_empty() {
         true => 0,
@@ -133,7 +137,10 @@ pub(super) fn serve(
     let stdio = match (protocol, is_alone) {
         (Protocol::Own, false) => None,
         (Protocol::Own, true) => Some(standard_streams()?),
-        (Protocol::Mcp, _) => Some(mcp::between(mcp::about(&usual)?, standard_streams()?)?),
+        (Protocol::Mcp, _) => Some(mcp::between(
+            mcp::about(&usual, &of_language)?,
+            standard_streams()?,
+        )?),
     };
     let uid = Uid::effective().as_raw();
     // Without it there are no checkpoints; calls for one say so.
@@ -162,7 +169,12 @@ pub(super) fn serve(
 }
 
 /// Listens for HTTP, and says where: a caller can leave the port to the kernel.
-fn listen_http(wanted: &cli::Serve, usual: &Spec, idle: Duration) -> Result<Listening> {
+fn listen_http(
+    wanted: &cli::Serve,
+    usual: &Spec,
+    of: impl Fn(&str) -> Result<Spec>,
+    idle: Duration,
+) -> Result<Listening> {
     let limits = &usual.limits;
     let listening = Listening::bind(doors::Settings {
         addresses: wanted.http.clone(),
@@ -174,7 +186,7 @@ fn listen_http(wanted: &cli::Serve, usual: &Spec, idle: Duration) -> Result<List
             memory: limits.memory.map(|bytes| bytes.0),
         },
         e2b: sandboxes(wanted, usual, idle),
-        about: mcp::about(usual)?,
+        about: mcp::about(usual, of)?,
     })?;
     for address in listening.addresses()? {
         eprintln!("cellblock: serving http://{address}");
@@ -275,6 +287,27 @@ fn usual(server: &Server, flags: &Partial, cwd: &std::path::Path) -> Result<Spec
     };
     let flags = Partial {
         argv: Some(vec!["true".into()]),
+        ..flags.clone()
+    };
+    spec::load(&ask, server.options.spec.as_deref(), None, flags)
+}
+
+/// The same with code of a language, whose profile may have other limits.
+fn with_code(
+    server: &Server,
+    flags: &Partial,
+    cwd: &std::path::Path,
+    language: &str,
+) -> Result<Spec> {
+    let ask = Ask {
+        mode: Mode::Run,
+        cwd,
+        stdio: Stdio::Capture,
+        lends: false,
+    };
+    let flags = Partial {
+        language: Some(language.to_owned()),
+        code: Some("".into()),
         ..flags.clone()
     };
     spec::load(&ask, server.options.spec.as_deref(), None, flags)

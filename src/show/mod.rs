@@ -23,13 +23,17 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 pub use html::render as render_html;
+pub use live::{Live, best_effort, render_run};
 pub use page::Style;
+pub use plan::render_plan;
 pub use plots::plots;
 
 mod chart;
 mod facts;
 mod html;
+mod live;
 mod page;
+mod plan;
 mod plots;
 mod result;
 
@@ -102,46 +106,6 @@ fn schema(text: &str) -> serde_json::Result<Option<String>> {
     Ok(schema.and_then(|name| serde_json::from_str(name.get()).ok()))
 }
 
-/// What a run at a terminal shows: what the code printed and produced, then one
-/// line on how it ended.
-pub fn render_run(record: &Record, style: Style) -> String {
-    let mut page = Page::new(style);
-    let (cleared, pieces): (Vec<_>, Vec<_>) = order::pieces(record)
-        .into_iter()
-        .partition(|piece| piece.is_cleared);
-    for piece in pieces {
-        match piece.what {
-            What::Stdout(text) | What::Stderr(text) => page.block("", &text, None),
-            What::Result(_, item) => result(&mut page, "", item, None),
-        }
-    }
-    if !cleared.is_empty() {
-        page.put(Tone::Faint, "[cleared output is in the record]");
-        page.end_line();
-    }
-    if let Some(error) = &record.error {
-        page.block("", &error.text(), None);
-    }
-    for file in &record.files {
-        page.put(Tone::Faint, &file.change.to_string());
-        page.put(Tone::Plain, " ");
-        page.put(Tone::Plain, &file.path.to_lossy());
-        let facts = file_facts(file);
-        if !facts.is_empty() {
-            page.put(Tone::Faint, &format!(" ({})", facts.join(", ")));
-        }
-        page.end_line();
-    }
-    for warning in &record.warnings {
-        page.put(Tone::Caution, "warning: ");
-        page.prose(9, 2, warning);
-    }
-    // Apart from the lines above, which are the program's own.
-    page.put(Tone::Faint, "── ");
-    status(&mut page, record);
-    page.into_text()
-}
-
 /// The whole record, long parts shortened.
 pub fn render(record: &Record, style: Style) -> String {
     let mut page = Page::new(style);
@@ -186,7 +150,7 @@ fn status(page: &mut Page, record: &Record) {
     facts.extend(record.language.clone());
     facts.extend(command_line(record, 60));
     facts.push(format!("exit code {}", record.exit_code));
-    facts.extend(record.signal.clone());
+    facts.extend(record.signal_shown().map(str::to_owned));
     facts.push(milliseconds(record.execution_time * 1000.0));
     for fact in facts {
         page.put(Tone::Faint, " · ");

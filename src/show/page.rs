@@ -2,13 +2,16 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd as _;
 
-use record::terminal::escape;
+use record::terminal::{escape, lines};
+use sys::terminal::Size;
 
 /// Characters of one line that are shown.
 const WIDEST: usize = 2000;
-/// Columns of prose.
+/// The most and the fewest columns of prose.
 const COLUMNS: usize = 80;
+const FEWEST_COLUMNS: usize = 30;
 /// Characters of one cell of a table that are shown.
 const WIDEST_CELL: usize = 60;
 
@@ -16,20 +19,35 @@ const WIDEST_CELL: usize = 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     is_coloured: bool,
+    /// Columns of prose.
+    columns: usize,
 }
 
 impl Style {
     /// Text alone.
-    pub const PLAIN: Self = Self { is_coloured: false };
+    pub const PLAIN: Self = Self {
+        is_coloured: false,
+        columns: COLUMNS,
+    };
     /// Text with colours.
-    pub const COLOURED: Self = Self { is_coloured: true };
+    pub const COLOURED: Self = Self {
+        is_coloured: true,
+        ..Self::PLAIN
+    };
 
     /// Coloured when stdout is a terminal that takes colours and `NO_COLOR` is
-    /// not set (no-color.org).
+    /// not set (no-color.org); prose fits into a narrow one.
     pub fn of_stdout() -> Self {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let width = Size::of(io::stdout().as_fd()).map_or(0, |size| usize::from(size.columns()));
+        let columns = match width {
+            // It reports none.
+            0 => COLUMNS,
+            _ => width.clamp(FEWEST_COLUMNS, COLUMNS),
+        };
         Self {
+            columns,
             is_coloured: io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb,
         }
     }
@@ -101,7 +119,7 @@ impl Page {
             let width = word.chars().count();
             match index {
                 0 => {}
-                _ if column + 1 + width <= COLUMNS => {
+                _ if column + 1 + width <= self.style.columns => {
                     self.text.push(' ');
                     column += 1;
                 }
@@ -115,6 +133,11 @@ impl Page {
             column += width;
         }
         self.end_line();
+    }
+
+    /// Appends a piece of a stream, its line ends as they are.
+    pub(super) fn text(&mut self, text: &str) {
+        self.text.push_str(&lines(text));
     }
 
     pub(super) fn end_line(&mut self) {
@@ -348,6 +371,7 @@ mod tests {
                 page.block("  ", &text, Some(3));
                 page.pairs(&[("name", text.clone())]);
                 page.prose(0, 2, &text);
+                page.text(&text);
                 page.table(&text, &[&text], &[vec![text.clone()]]);
             });
             prop_assert!(!shown.chars().any(|c| (c.is_control() && c != '\n' && c != '\t') || is_deceptive(c)));

@@ -184,6 +184,7 @@ impl<'s> Cell<'s> {
             .env("CELLBLOCK_STORE", self.stage.dir.join("no-store"))
             // Nor is what a test keeps the user's.
             .env("XDG_CACHE_HOME", self.stage.dir.join("cache"))
+            .env("XDG_STATE_HOME", self.stage.dir.join("state"))
             .envs(self.caller_env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command

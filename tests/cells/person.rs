@@ -91,6 +91,18 @@ impl Person {
         self.sees(text)
     }
 
+    /// Waits for the command's end; returns what was on the screen since the text that was waited for.
+    pub(crate) fn sees_to_the_end(&mut self) -> Check<String> {
+        self.waits_for_end()?;
+        loop {
+            let before = self.seen.len();
+            self.look()?;
+            if self.seen.len() == before {
+                return Ok(std::mem::take(&mut self.seen));
+            }
+        }
+    }
+
     /// Reads new output, or waits a little for it.
     fn look(&mut self) -> Check {
         let mut buffer = [0; 4096];

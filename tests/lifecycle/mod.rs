@@ -31,6 +31,7 @@ mod refusals;
 mod reported;
 mod reserved;
 mod shares;
+mod shown;
 mod supervisor;
 mod terminal;
 mod time;
@@ -63,6 +64,7 @@ pub(crate) const SUITES: &[&Suite] = &[
     &programs_host::SUITE,
     &passed::SUITE,
     &terminal::SUITE,
+    &shown::SUITE,
     &migrating::SUITE,
     &overlays::SUITE,
     &leftovers::SUITE,

@@ -204,7 +204,7 @@ fn events_arrive_as_they_happen() {
     let all = plain.post("/v1/runs", &body).text();
     let names = all.lines().filter_map(|line| line.strip_prefix("event: "));
     let names: Vec<&str> = names.collect();
-    assert_eq!(names, ["started", "stdout", "result"], "{all}");
+    assert_eq!(names, ["started", "stdout", "answer"], "{all}");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn changes_of_files_are_events() {
             events.push_str(std::str::from_utf8(&next).unwrap());
         }
     };
-    wait_for("event: result\n");
+    wait_for("event: answer\n");
     http.request("PUT", "/v1/contexts/a/files/new", b"x");
     wait_for("event: files_changed\n");
     http.ask("DELETE", "/v1/contexts/a", &json!({}));

@@ -1,5 +1,8 @@
 //! `cellblock context`, by shells that know nothing of each other.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
@@ -154,4 +157,142 @@ fn a_context_is_forked_taken_back_and_suspended() {
         assert_eq!(deleted.status.code(), Some(0), "{deleted:?}");
     }
     until("the server's end", || shell.sockets() == 0);
+}
+
+#[test]
+fn files_pictures_and_records_go_in_and_out_of_a_context() {
+    let shell = Shell::new();
+    let id = shell.create();
+    let place = directory(0o700);
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("in.txt"), "hello").unwrap();
+    let code = "text = open('data/in.txt').read()\n\
+        open('out.txt', 'w').write(text * 2_000_000)\n\
+        open('empty', 'w').close()\n\
+        class Picture:\n  def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n'\n\
+        Picture()";
+    let file = format!("{}:data/in.txt", path("in.txt"));
+    let output = shell.context(&[
+        "run",
+        &id,
+        "--file",
+        &file,
+        "--out",
+        &path("out"),
+        "--plots",
+        &path("plots"),
+        "--record",
+        &path("record.json"),
+        "-c",
+        code,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    // Longer than one answer of the server.
+    let copied = std::fs::read_to_string(path("out/out.txt")).unwrap();
+    assert_eq!(copied, "hello".repeat(2_000_000));
+    assert_eq!(std::fs::read(path("out/empty")).unwrap(), b"");
+    assert_eq!(std::fs::read(path("plots/result-1.png")).unwrap().len(), 8);
+    let record = std::fs::read(path("record.json")).unwrap();
+    let first: Value = serde_json::from_slice(&record).unwrap();
+    assert_eq!(first["outcome"], "ok", "{first}");
+
+    let tool = shell.json(&["run", &id, "--format", "tool", "-c", "6 * 7"]);
+    assert_eq!(tool["result"], "42", "{tool}");
+
+    // Each execution has an id of its own.
+    let second = shell.json(&["run", &id, "--json", "-c", "1"]);
+    let [one, other] = [&first, &second["record"]].map(|record| record["id"].as_str().unwrap());
+    assert_ne!(one, other);
+    shell.context(&["delete", &id]);
+}
+
+#[test]
+fn errors_of_contexts_are_json_where_answers_are() {
+    let shell = Shell::new();
+    let answer = shell.json(&["run", "nope", "--json", "-c", "1"]);
+    assert_eq!(answer["record"]["outcome"], "setup", "{answer}");
+    let error = &answer["record"]["setup_error"];
+    assert_eq!(error["operand"], "nope", "{answer}");
+    assert!(!answer["record"]["id"].as_str().unwrap().is_empty());
+    for action in ["describe", "restart", "delete", "fork", "suspend"] {
+        let answer = shell.json(&[action, "nope", "--json"]);
+        assert_eq!(answer["error"]["operand"], "nope", "{action}: {answer}");
+    }
+    let output = shell.context(&["run", "nope", "-c", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.starts_with("cellblock: nope: there is no such context"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_context_without_branches_says_so_when_it_is_forked() {
+    let shell = Shell::new();
+    let id = shell.create();
+    let output = shell.context(&["fork", &id]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(said.contains("it was created without --branches"), "{said}");
+    let output = shell.context(&["exec", &id, "--cwd", "/nope", "--", "true"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("/nope"), "{said}");
+    shell.context(&["delete", &id]);
+}
+
+#[test]
+fn an_execution_is_shown_on_a_terminal_while_it_goes_on() {
+    let shell = Shell::new();
+    let id = shell.create();
+    let mut screen = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/ptmx")
+        .unwrap();
+    let line = File::from(sys::terminal::open_peer(screen.as_fd()).unwrap());
+    let code = "import os, time\nprint('begun', end='', flush=True)\n\
+        while not os.path.exists('go'): time.sleep(0.01)\nprint(' and done')\n6 * 7";
+    let mut command = shell.command(&["run", &id, "-c", code]);
+    command
+        .env("NO_COLOR", "1")
+        .stdout(line.try_clone().unwrap());
+    let mut run = command.spawn().unwrap();
+    drop((line, command));
+    let mut text = String::new();
+    let mut buffer = [0; 4096];
+    let mut read_to = |what: &str| {
+        while !text.contains(what) {
+            // The terminal's other side is gone when the command has ended.
+            match screen.read(&mut buffer) {
+                Ok(count @ 1..) => text.push_str(&String::from_utf8_lossy(&buffer[..count])),
+                _ => break,
+            }
+        }
+        text.clone()
+    };
+    assert!(read_to("begun").ends_with("begun"));
+    let touched = shell.context(&["exec", &id, "--", "touch", "go"]);
+    assert_eq!(touched.status.code(), Some(0), "{touched:?}");
+    let shown = read_to("── ok");
+    assert!(shown.contains("begun and done\r\n42\r\n"), "{shown}");
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    shell.context(&["delete", &id]);
+}
+
+#[test]
+fn a_list_and_a_description_agree_on_whether_the_interpreter_is_there() {
+    let shell = Shell::new();
+    let id = shell.create();
+    let both = || {
+        let list = shell.json(&["list", "--json"]);
+        let described = shell.json(&["describe", &id, "--json"]);
+        [&list[0]["is_alive"], &described["is_alive"]].map(|it| it.as_bool().unwrap())
+    };
+    assert_eq!(both(), [true, true]);
+    shell.context(&["run", &id, "-c", "import os; os._exit(3)"]);
+    assert_eq!(both(), [false, false]);
+    shell.context(&["run", &id, "-c", "1"]);
+    assert_eq!(both(), [true, true]);
+    shell.context(&["delete", &id]);
 }

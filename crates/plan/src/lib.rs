@@ -239,7 +239,7 @@ impl Plan {
         let protected = protect::choose(spec, host)?;
         protect::add(&protected, &mut mounts);
         Ok(Self {
-            id: new_id(host),
+            id: new_id(host.pid),
             namespaces: namespaces(spec),
             ids: Ids::choose(spec.uid, spec.outer_uid, host)?,
             hostname: spec.hostname.clone(),
@@ -397,11 +397,11 @@ fn namespaces(spec: &Spec) -> Vec<Namespace> {
     all
 }
 
-/// Unique among this host's executions: pids are unique among living
-/// supervisors, and one supervisor does not start twice in a nanosecond.
-fn new_id(host: &HostFacts) -> String {
+/// An id that is unique among this host's executions: pids are unique among living
+/// supervisors, and one supervisor, whose `pid` this is, does not start twice in a nanosecond.
+pub fn new_id(pid: u32) -> String {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos());
-    format!("{now:x}-{:x}", host.pid)
+    format!("{now:x}-{pid:x}")
 }

@@ -210,8 +210,9 @@ impl SetupError {
     }
 
     /// The error for a reader who must not learn the host's paths: without every part
-    /// that contains a `/`. The message for an error number never names a path. Why a state is not
-    /// carried names paths as the cell has them.
+    /// that contains a `/`. The message for an error number never names a path; the working
+    /// directory and the program are inside of the cell, and so are files that keep a state from
+    /// being carried.
     #[must_use]
     pub fn without_paths(&self) -> Self {
         if self.step == Step::State {
@@ -221,10 +222,46 @@ impl SetupError {
         let message = Some(&self.message).filter(|text| self.errno.is_some() || is_pathless(text));
         Self {
             message: message.map_or_else(|| WITHHELD.to_owned(), Clone::clone),
-            operand: self.operand.as_ref().filter(is_pathless).cloned(),
+            operand: (self.operand.as_ref())
+                .filter(|text| is_pathless(text) || matches!(self.step, Step::Chdir | Step::Exec))
+                .cloned(),
             hint: self.hint.as_ref().filter(is_pathless).cloned(),
             ..self.clone()
         }
+    }
+
+    /// The error for a person who has just asked for something: without the step's name where what they named
+    /// says enough, and the reason before the system call.
+    pub fn for_person(&self) -> String {
+        let is_callers = match self.step {
+            Step::Spec
+            | Step::Store
+            | Step::Rootfs
+            | Step::Interpreter
+            | Step::Inputs
+            | Step::Chdir
+            | Step::Exec
+            | Step::Outputs
+            | Step::State
+            | Step::Serve
+            | Step::Ask => true,
+            Step::Cgroup => self.syscall.is_none() && self.operand.is_some(),
+            _ => false,
+        };
+        if !is_callers {
+            return self.to_string();
+        }
+        let operand = self.operand.iter().map(|operand| format!("{operand}: "));
+        let mut text: String = operand.collect();
+        text.push_str(&self.message);
+        let call: Vec<&str> = [&self.syscall, &self.errno_name]
+            .into_iter()
+            .filter_map(Option::as_deref)
+            .collect();
+        if !call.is_empty() {
+            text += &format!(" ({})", call.join(": "));
+        }
+        text
     }
 
     /// Names the way out.
@@ -263,6 +300,38 @@ mod tests {
         }
         assert_eq!(Step::from_number(0), None);
         assert_eq!(Step::from_number(Step::ALL.len() as u16 + 1), None);
+    }
+
+    #[test]
+    fn a_person_reads_what_they_named_first() {
+        for (error, text) in [
+            (
+                SetupError::os(Step::Spec, "open", Errno::ENOENT).on("a.py"),
+                "a.py: no such file or directory (open: ENOENT)",
+            ),
+            (
+                SetupError::new(Step::Inputs, "there is no such context").on("x"),
+                "x: there is no such context",
+            ),
+            (SetupError::new(Step::Ask, "it is busy"), "it is busy"),
+            (
+                SetupError::os(Step::Clone, "clone3", Errno::EPERM),
+                "create the namespaces: clone3: EPERM (operation not permitted)",
+            ),
+        ] {
+            assert_eq!(error.for_person(), text);
+        }
+    }
+
+    #[test]
+    fn paths_inside_of_the_cell_are_no_secret() {
+        let of = |step| {
+            SetupError::os(step, "openat2", Errno::ENOENT)
+                .on("/x")
+                .without_paths()
+        };
+        assert_eq!(of(Step::Chdir).operand.unwrap(), "/x");
+        assert_eq!(of(Step::Inputs).operand, None);
     }
 
     #[test]

@@ -90,6 +90,17 @@ pub fn pieces(record: &Record) -> Vec<Piece<'_>> {
     pieces
 }
 
+/// What the record has of a stream, `stdout` or `stderr`, behind its first `bytes`.
+pub fn rest(record: &Record, name: &str, bytes: u64) -> Option<String> {
+    let (text, base64) = match name {
+        "stdout" => (&record.stdout, &record.stdout_base64),
+        _ => (&record.stderr, &record.stderr_base64),
+    };
+    let mut stream = Stream::new(record, name, text, base64);
+    stream.take(bytes);
+    stream.take(u64::MAX)
+}
+
 /// The kept bytes of a stream, of which the first were taken.
 struct Stream {
     /// Head and tail.
@@ -240,6 +251,13 @@ mod tests {
         record.stderr = None;
         record.truncated.insert("stdout".to_owned(), cut(3));
         assert_eq!(shown(&record), "o:a o:bc\n[… 94 bytes cut …]\n o:def");
+        assert_eq!(
+            rest(&record, "stdout", 2).unwrap(),
+            "c\n[… 94 bytes cut …]\ndef"
+        );
+        assert_eq!(rest(&record, "stdout", 50).unwrap(), "def");
+        assert_eq!(rest(&record, "stdout", 98).unwrap(), "ef");
+        assert_eq!(rest(&record, "stdout", 100), None);
         // A cut that does not fit the text.
         record.truncated.insert("stdout".to_owned(), cut(7000));
         assert!(shown(&record).starts_with("o:a o:bc\n"));

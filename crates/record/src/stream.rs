@@ -127,7 +127,7 @@ fn write_lossy(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// The line that stands where this many bytes are missing.
-pub(crate) fn cut_line(gap: u64) -> String {
+pub fn cut_line(gap: u64) -> String {
     format!("\n[… {} bytes cut …]\n", grouped(gap))
 }
 

@@ -95,8 +95,8 @@ pub struct Partial {
     /// `proc`. Layers of several files add up.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub without: BTreeSet<Layer>,
-    /// The uid and gid of the program inside: 1000, or 0 for installers that insist on
-    /// it. Neither has a capability.
+    /// The uid and gid of the program inside, such as 0 for installers that insist on
+    /// it, and not 65534. None has a capability.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     /// The unprivileged host uid and gid of the program, when root starts

@@ -54,6 +54,23 @@ pub fn base_limits() -> Result<PartialLimits> {
     Ok(partial(find_built_in(BASE)?)?.limits)
 }
 
+/// The limits that the profiles of languages set, each with its name.
+///
+/// # Errors
+/// One of them is not what this version writes.
+pub fn limits_of_languages() -> Result<Vec<(&'static str, PartialLimits)>> {
+    let profiles = languages::TABLE
+        .iter()
+        .filter_map(|driver| driver.profile.as_ref());
+    let mut all: Vec<(&str, PartialLimits)> = Vec::new();
+    for profile in profiles {
+        if !all.iter().any(|(name, _)| *name == profile.name) {
+            all.push((profile.name, partial(profile)?.limits));
+        }
+    }
+    Ok(all)
+}
+
 /// The built-in profile of this name.
 ///
 /// # Errors

@@ -146,17 +146,50 @@ pub fn quoted_key(key: &str) -> String {
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let nearest = known
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
+        .filter_map(|candidate| Some((slip(name, candidate)?, candidate)))
+        .min_by_key(|(slip, _)| *slip);
     match nearest {
         Some((_, candidate)) => format!("; did you mean `{candidate}`?"),
         None => String::new(),
     }
 }
 
+/// How many letters are wrong, missing, too many or swapped in `name`, where it is `known` but for a slip: up to a
+/// third of its letters, or its end.
+pub fn slip(name: &str, known: &str) -> Option<usize> {
+    let length = name.chars().count();
+    let distance = strsim::osa_distance(name, known);
+    let is_slip = distance <= (length / 3).max(1) && distance < length;
+    let is_beginning = length >= 3 && known.starts_with(name);
+    (is_slip || is_beginning).then_some(distance)
+}
+
 /// `a, b, c`.
 pub fn listed<T: Display>(names: impl IntoIterator<Item = T>) -> String {
     let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_slip_is_taken_for_another_name() {
+        for (name, known, slips) in [
+            ("memroy", "memory", Some(1)),
+            ("pyhton", "python", Some(1)),
+            ("wal", "wall", Some(1)),
+            ("mem", "memory", Some(3)),
+            ("frob", "ro", None),
+            ("x", "ro", None),
+            ("verbose", "store", None),
+            ("jsn", "json", Some(1)),
+        ] {
+            assert_eq!(slip(name, known), slips, "{name}");
+        }
+        let known = ["ro", "rw", "memory"];
+        assert_eq!(did_you_mean("memoyr", known), "; did you mean `memory`?");
+        assert_eq!(did_you_mean("frob", known), "");
+    }
 }

@@ -112,8 +112,8 @@ pub trait Observer {
     /// Whether it can take more output. Until it can, what the program writes is
     /// not read, so that the program waits; all else goes on.
     fn has_room(&self) -> bool;
-    /// What it has to write to, while something waits to be written.
-    fn waits_for(&self) -> Option<BorrowedFd<'_>>;
+    /// Where it has to write to, while something waits to be written.
+    fn waits_for(&self) -> Vec<BorrowedFd<'_>>;
     /// Writes what it can without waiting.
     fn flush(&self);
 }

@@ -110,7 +110,7 @@ impl Watch<'_, '_> {
         if let Some(fd) = cell.broker.as_ref().and_then(CellBroker::waits_for) {
             slots.push((Slot::Broker, fd, PollFlags::POLLIN));
         }
-        if let Some(fd) = self.observer.and_then(Observer::waits_for) {
+        for fd in self.observer.map(Observer::waits_for).unwrap_or_default() {
             slots.push((Slot::Events, fd, PollFlags::POLLOUT));
         }
         if let Some(fd) = self.control.and_then(Control::writes) {

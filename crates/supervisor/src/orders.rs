@@ -366,6 +366,8 @@ pub enum Report {
         why: Option<String>,
         /// What the cell was before; `None` when there was none.
         start: Option<Start>,
+        /// Whether its interpreter goes on.
+        is_alive: bool,
         /// The record.
         record: Box<RawValue>,
     },

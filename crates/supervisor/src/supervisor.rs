@@ -351,6 +351,7 @@ impl<'s> Supervisor<'s> {
             state,
             why,
             start: record.start,
+            is_alive: (self.opened.as_ref()).is_some_and(|opened| opened.context.is_alive()),
             record: &record,
         });
     }
@@ -495,6 +496,7 @@ enum LargeReport<'a> {
         state: State,
         why: Option<String>,
         start: Option<Start>,
+        is_alive: bool,
         record: &'a Record,
     },
 }

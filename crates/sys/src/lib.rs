@@ -35,6 +35,7 @@ pub mod shared;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
+pub mod streams;
 pub mod survivor;
 pub mod sysinfo;
 pub mod terminal;

@@ -44,9 +44,7 @@ pub(super) fn exception_context(
     };
     let advice = match category {
         Category::Syntax => "the code does not parse; correct it there",
-        Category::Name => {
-            "it uses a name or attribute that does not exist; define it, or correct its spelling"
-        }
+        Category::Name => &for_author(name_advice(evidence)),
         Category::Import => &for_author(import_advice(error, place)),
         Category::Type => "a value has the wrong type there",
         Category::Value => "a value, key or index is not what that operation takes",
@@ -65,13 +63,13 @@ pub(super) fn exception_context(
         Category::Timeout => "an operation took longer than the code itself allows",
         _ if category::is_unavailable(error) => &not_the_limit(evidence),
         _ if is_of_processes(error, evidence) => &processes_claim(evidence),
-        _ if error.name == "CalledProcessError" => &for_author(
-            modules::of_a_child(&evidence.stderr, place).unwrap_or_else(|| {
+        _ if error.name == "CalledProcessError" => {
+            &for_author(of_a_child(evidence).unwrap_or_else(|| {
                 "a program that it started failed; its output shows why"
                     .to_owned()
                     .into()
-            }),
-        ),
+            }))
+        }
         _ => "the traceback shows where",
     };
     let line = error
@@ -82,6 +80,12 @@ pub(super) fn exception_context(
         shown_class(&error.name)
     );
     Advice { author, operator }
+}
+
+/// What a program lacked that the code started, by its last words.
+fn of_a_child(evidence: &Evidence<'_>) -> Option<Advice> {
+    let (stderr, place) = (&evidence.stderr, &evidence.place);
+    programs::of_package_manager(stderr, place).or_else(|| modules::of_a_child(stderr, place))
 }
 
 /// Why the network did not reach what the code wants.
@@ -99,6 +103,14 @@ fn network_words(evidence: &Evidence<'_>) -> &'static str {
 /// Whether a process or thread could not be started, although the limit was not reached.
 fn is_of_processes(error: &CodeError, evidence: &Evidence<'_>) -> bool {
     category::of_exception(error, evidence.place.driver) == Category::Processes
+}
+
+fn name_advice(evidence: &Evidence<'_>) -> Advice {
+    modules::warned_of(&evidence.stderr, &evidence.place).unwrap_or_else(|| {
+        "it uses a name or attribute that does not exist; define it, or correct its spelling"
+            .to_owned()
+            .into()
+    })
 }
 
 fn import_advice(error: &CodeError, place: &Place<'_>) -> Advice {

@@ -435,7 +435,15 @@ fn exited(status: u8, evidence: &Evidence<'_>) -> Failure {
         );
         return ended(Category::File, context);
     }
+    if let Some(advice) = modules::of_a_child(&evidence.stderr, &evidence.place) {
+        let context = format!("the program exited with status {status}: {}", advice.author);
+        return Failure {
+            operator_hint: advice.operator,
+            ..ended(Category::Import, context)
+        };
+    }
     let advice = sanitizers::of_leak_check(&evidence.stderr)
+        .or_else(|| programs::of_package_manager(&evidence.stderr, &evidence.place))
         .or_else(|| programs::of_root(&evidence.stderr, &evidence.place));
     if let Some(advice) = advice {
         let context = format!("the program exited with status {status}: {}", advice.author);

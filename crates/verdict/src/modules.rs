@@ -38,10 +38,25 @@ pub(super) fn advice(message: &str, place: &Place<'_>) -> Option<Advice> {
     })
 }
 
-/// The same for a module that a program which the code started did not find.
+/// The same for a module that a program which the code started did not find: an interpreter of the
+/// code's language, or of another one.
 pub(super) fn of_a_child(stderr: &str, place: &Place<'_>) -> Option<Advice> {
-    let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
-    advice(last?, place)
+    // The last word of Rscript says nothing.
+    let says = |line: &&str| !line.trim().is_empty() && *line != "Execution halted";
+    let last = stderr.lines().rev().find(says)?;
+    let others = languages::TABLE.iter().map(|driver| Place {
+        driver: Some(*driver),
+        ..*place
+    });
+    [*place]
+        .into_iter()
+        .chain(others)
+        .find_map(|place| advice(last, &place))
+}
+
+/// The same for a module whose lack the interpreter has only warned of, as R does for `require`.
+pub(super) fn warned_of(stderr: &str, place: &Place<'_>) -> Option<Advice> {
+    stderr.lines().rev().find_map(|line| advice(line, place))
 }
 
 /// The module's name in the message, if it can stand in a command.
@@ -114,6 +129,32 @@ mod tests {
         );
         assert_eq!(advice("No module named pip\nlater"), None);
         assert_eq!(advice(""), None);
+        // Of another language.
+        let r = "Error in library(foo) : there is no package called \u{2018}foo\u{2019}\n\
+                 Execution halted\n";
+        let foo = "`cellblock rootfs add python --apt r-cran-foo` adds `foo`";
+        assert_eq!(advice(r).unwrap(), foo);
+        let shell = Place {
+            driver: find("bash"),
+            ..place
+        };
+        let advice = of_a_child(r, &shell).unwrap();
+        assert_eq!(advice.operator.unwrap(), foo);
+    }
+
+    #[test]
+    fn a_package_that_r_only_warned_of_is_named() {
+        let place = Place {
+            driver: find("r"),
+            rootfs: "r",
+            ..Place::default()
+        };
+        let stderr = "Loading required package: foo\nWarning in library(package) :\n  \
+                      there is no package called \u{2018}foo\u{2019}\nlater\n";
+        let advice = warned_of(stderr, &place).unwrap();
+        let adds = "`cellblock rootfs add r --apt r-cran-foo` adds `foo`";
+        assert_eq!(advice.operator.unwrap(), adds);
+        assert!(warned_of("fine\n", &place).is_none());
     }
 
     #[test]

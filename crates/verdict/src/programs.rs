@@ -62,6 +62,33 @@ pub(super) fn of_root(stderr: &str, place: &Place<'_>) -> Option<Advice> {
     })
 }
 
+/// What to do about apt or dpkg, which install nothing in a cell, if their last words are of that.
+pub(super) fn of_package_manager(stderr: &str, place: &Place<'_>) -> Option<Advice> {
+    const WORDS: [&str; 4] = [
+        "dpkg frontend lock",
+        "Unable to lock directory /var/lib/apt",
+        "E: Unable to locate package",
+        "has no installation candidate",
+    ];
+    let last = stderr.lines().rev().find(|line| !line.trim().is_empty())?;
+    let is_of_dpkg = last.starts_with("dpkg: error: ");
+    if !is_of_dpkg && !WORDS.iter().any(|words| last.contains(words)) {
+        return None;
+    }
+    let usual = place.driver.map_or("shell", |driver| driver.rootfs);
+    let does = "adds a package of Debian's";
+    Some(Advice {
+        author: "packages are not installed within a cell; do without, or say which one is needed"
+            .to_owned(),
+        operator: Some(adding(
+            shown_rootfs(place.rootfs),
+            usual,
+            "--apt PACKAGE",
+            does,
+        )),
+    })
+}
+
 /// What to do about it.
 pub(super) fn advice(program: &str, place: &Place<'_>) -> Advice {
     let rootfs = shown_rootfs(place.rootfs);
@@ -181,6 +208,37 @@ mod tests {
             let operator = advice.and_then(|advice| advice.operator);
             assert_eq!(operator.is_some_and(|text| text.contains("--uid 0")), asks);
             assert!(of_root(stderr, &place(true)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_package_manager_gets_the_command_that_adds_packages() {
+        let place = Place {
+            rootfs: "python",
+            driver: find("python"),
+            ..Place::default()
+        };
+        for (stderr, is_of_one) in [
+            (
+                "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?\n",
+                true,
+            ),
+            ("E: Unable to locate package jq\n\n", true),
+            (
+                "dpkg: error: requested operation requires superuser privilege\n",
+                true,
+            ),
+            ("E: Unable to locate package jq\nlater\n", false),
+            ("make: *** no rule\n", false),
+        ] {
+            let advice = of_package_manager(stderr, &place);
+            let operator = advice.and_then(|advice| advice.operator);
+            let expected = "`cellblock rootfs add python --apt PACKAGE` adds a package of Debian's";
+            assert_eq!(
+                operator.as_deref(),
+                is_of_one.then_some(expected),
+                "{stderr}"
+            );
         }
     }
 

@@ -172,6 +172,9 @@ pub struct ContextInfo {
     pub language: Option<String>,
     /// `starting`, `idle`, `busy` or `suspended`.
     pub doing: String,
+    /// Whether its interpreter runs, as `context.describe` says it: as of the last answer.
+    #[serde(default)]
+    pub is_alive: bool,
     /// Calls that wait for the one that goes on.
     pub waiting: usize,
     /// Executions that it has begun.

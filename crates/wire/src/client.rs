@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use record::error::{Result, SetupError, Step};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use crate::{Failure, LONGEST_ANSWER, Lines, Method, Said, call_line};
 
@@ -60,6 +61,26 @@ impl Client {
     /// # Errors
     /// See [`Client::ask`].
     pub fn ask_as<M: Method, T: DeserializeOwned>(&mut self, params: &M::Params) -> Result<T> {
+        self.call::<M, T>(params, |_| {})
+    }
+
+    /// The same for a call with events: `hear` gets them as they come.
+    ///
+    /// # Errors
+    /// See [`Client::ask`].
+    pub fn ask_hearing<M: Method>(
+        &mut self,
+        params: &M::Params,
+        hear: impl FnMut(&RawValue),
+    ) -> Result<M::Answer> {
+        self.call::<M, M::Answer>(params, hear)
+    }
+
+    fn call<M: Method, T: DeserializeOwned>(
+        &mut self,
+        params: &M::Params,
+        mut hear: impl FnMut(&RawValue),
+    ) -> Result<T> {
         self.last += 1;
         let mut line = call_line::<M>(self.last, params)
             .map_err(|error| SetupError::new(Step::Inputs, error.to_string()))?;
@@ -72,11 +93,15 @@ impl Client {
                 return Err(self.ended());
             };
             let said = Said::read(&line, self.last);
-            if let Some(Said::Result(result)) = said.map_err(|why| refused(M::NAME, why))? {
-                return serde_json::from_str(result.get()).map_err(|error| {
-                    let message = format!("not a result of {}: {error}", M::NAME);
-                    SetupError::new(Step::Ask, message).on(self.path.display())
-                });
+            match said.map_err(refused)? {
+                Some(Said::Result(result)) => {
+                    return serde_json::from_str(result.get()).map_err(|error| {
+                        let message = format!("not a result of {}: {error}", M::NAME);
+                        SetupError::new(Step::Ask, message).on(self.path.display())
+                    });
+                }
+                Some(Said::Event(event)) => hear(&event),
+                None => {}
             }
         }
     }
@@ -88,7 +113,7 @@ impl Client {
     pub fn event<T: DeserializeOwned>(&mut self) -> Result<T> {
         loop {
             let line = self.line()?.ok_or_else(|| self.ended())?;
-            let said = Said::read(&line, self.last).map_err(|why| refused("event", why))?;
+            let said = Said::read(&line, self.last).map_err(refused)?;
             if let Some(Said::Event(event)) = said {
                 return serde_json::from_str(event.get()).map_err(|error| {
                     SetupError::new(Step::Ask, format!("not an event of the call: {error}"))
@@ -127,11 +152,11 @@ impl Client {
     }
 }
 
-fn refused(method: &str, failure: Failure) -> SetupError {
+fn refused(failure: Failure) -> SetupError {
     let wait = failure.retry_after_ms;
     let hint = failure
         .hint
         .or_else(|| wait.map(|wait| format!("try again after {wait}ms")));
-    let error = SetupError::new(Step::Ask, failure.message).on(method);
+    let error = SetupError::new(Step::Ask, failure.message);
     SetupError { hint, ..error }
 }

@@ -51,6 +51,23 @@ impl OutDir {
         })
     }
 
+    /// Writes a file of these pieces, wholly or not at all, with the directories above it.
+    ///
+    /// # Errors
+    /// A piece is missing, or the file cannot be written.
+    pub fn write(
+        &self,
+        path: &RawText,
+        pieces: impl IntoIterator<Item = Result<Vec<u8>>>,
+    ) -> Result<()> {
+        let mut copy = self.begin(path)?;
+        for piece in pieces {
+            copy.write(&piece?);
+        }
+        copy.commit()
+            .map_err(|(call, error)| self.error(call, &error, path))
+    }
+
     /// Begins the copy of a file, with the directories above it.
     ///
     /// The caller's umask decides on modes, and the file is never executable: what comes

@@ -38,7 +38,7 @@ const CALLED: [&str; 25] = [
 fn parse_whole(words: &[String]) -> Result<Invocation, clap::Error> {
     let words: Vec<OsString> = words.iter().map(Into::into).collect();
     (command().try_get_matches_from(&words))
-        .map_err(|error| with_separator(error, &words))
+        .map_err(|error| with_separator(without_far_names(error), &words))
         .and_then(invocation)
 }
 

@@ -22,6 +22,7 @@ use wire::{
     ProcessStarted, TerminalSize, method,
 };
 
+use super::super::notice;
 use super::Place;
 use crate::cli::ExecIn;
 
@@ -43,6 +44,9 @@ pub(super) fn exec(
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<u8> {
     let terminal = wanted.tty.then(Terminal::of_stdin).transpose()?;
+    if let (false, [program]) = (wanted.tty, &*wanted.argv) {
+        notice::without_terminal(&program.to_string_lossy());
+    }
     let start = start(wanted, terminal.as_ref(), environment)?;
     let mut client = place.connect(&wanted.id)?;
     let (feeding, passing) = (place.connect(&wanted.id)?, place.connect(&wanted.id)?);

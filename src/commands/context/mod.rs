@@ -2,31 +2,25 @@
 
 mod create;
 mod exec;
+mod execute;
 mod place;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
-use std::path::Path;
+use std::io::{self, IsTerminal as _, Write as _};
 
 use super::{FAILED, complain, print};
-use crate::cli::{self, ContextAction, Of, RunIn};
-use crate::show::{self, Style};
+use crate::cli::{self, ContextAction, Of};
 use place::Place;
-use record::Record;
-use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
 use record::terminal;
-use record::unread::Unread;
 use serde::Serialize;
 use serde_json::{Value, json};
+use sys::inherited::Inherited;
 use wire::{
-    ContextFork, ContextInfo, ContextInterrupt, ContextListing, ContextName, ContextRewind,
-    ContextRun, Method, State, method,
+    ContextFork, ContextInfo, ContextInterrupt, ContextListing, ContextName, ContextRewind, Method,
+    State, method,
 };
-
-/// Longer code is refused: a line of the protocol has less than 17M.
-const LONGEST_CODE: u64 = 16 << 20;
 
 /// The ids of the contexts that exist, for completion.
 pub(super) fn ids() -> Vec<String> {
@@ -43,6 +37,38 @@ pub(super) fn run(
     context: &cli::Context,
     words: &[OsString],
     environment: impl Fn(&str) -> Option<OsString>,
+    inherited: &mut Inherited,
+) -> Result<u8> {
+    let done = act(context, words, environment, inherited);
+    if let (Err(error), true) = (&done, wants_json(&context.action)) {
+        print_json(&json!({"error": error}))?;
+    }
+    done
+}
+
+/// Whether an error is printed as JSON, too. `context run` has a record for that.
+fn wants_json(action: &ContextAction) -> bool {
+    match action {
+        ContextAction::Create(create) => create.own.json,
+        ContextAction::Run(_) | ContextAction::Exec(_) => false,
+        ContextAction::Interrupt { of, .. }
+        | ContextAction::Restart(of)
+        | ContextAction::Fork { of, .. }
+        | ContextAction::Checkpoint(of)
+        | ContextAction::Rewind { of, .. }
+        | ContextAction::Suspend(of)
+        | ContextAction::Resume(of)
+        | ContextAction::Describe(of)
+        | ContextAction::Delete(of) => of.json,
+        ContextAction::List { json } => *json,
+    }
+}
+
+fn act(
+    context: &cli::Context,
+    words: &[OsString],
+    environment: impl Fn(&str) -> Option<OsString>,
+    inherited: &mut Inherited,
 ) -> Result<u8> {
     let place = Place::find(&environment)?;
     match &context.action {
@@ -54,7 +80,7 @@ pub(super) fn run(
             }
             Ok(0)
         }
-        ContextAction::Run(wanted) => execute(&place, wanted),
+        ContextAction::Run(wanted) => execute::execute(&place, wanted, inherited),
         ContextAction::Exec(wanted) => exec::exec(&place, wanted, &environment),
         ContextAction::Interrupt { of, grace } => {
             let params = ContextInterrupt {
@@ -178,74 +204,6 @@ fn fork(place: &Place, of: &Of, n: usize) -> Result<u8> {
         }
     }
     Ok(status)
-}
-
-/// `context run`
-fn execute(place: &Place, wanted: &RunIn) -> Result<u8> {
-    let mut words = wanted.source.iter().chain(&wanted.args);
-    let (code, name) = match &wanted.code {
-        Some(code) => (code.clone().into(), None),
-        None => read_code(words.next())?,
-    };
-    let params = ContextRun {
-        name,
-        args: words.map(|word| word.clone().into()).collect(),
-        wall: wanted.wall,
-        grace: wanted.grace,
-        ..ContextRun::new(&wanted.id, Unread::of(&code))
-    };
-    let executed = place
-        .connect(&wanted.id)?
-        .ask::<method::ContextRun>(&params)?;
-    let record: Record = serde_json::from_str(executed.record.get()).map_err(|error| {
-        SetupError::new(Step::Outputs, format!("the record cannot be read: {error}"))
-    })?;
-    if wanted.json || !io::stdout().is_terminal() {
-        print_json(&executed)?;
-    } else {
-        print(show::render_run(&record, Style::of_stdout()).as_bytes())?;
-        if executed.state == State::Lost {
-            let why = executed.why.as_deref().unwrap_or("the interpreter ended");
-            let lost = SetupError::new(Step::State, format!("it is lost: {why}"));
-            complain(&lost.on(&wanted.id));
-        }
-    }
-    Ok(u8::try_from(record.exit_code).unwrap_or(FAILED))
-}
-
-/// Code in a file or on standard input, and what it is called.
-fn read_code(source: Option<&OsString>) -> Result<(RawText, Option<String>)> {
-    let failed = |call, name: &str| {
-        let name = name.to_owned();
-        move |error| SetupError::io(Step::Spec, call, &error).on(name)
-    };
-    let mut code = Vec::new();
-    let (name, read) = match source {
-        None => {
-            let message = "no code is given";
-            return Err(SetupError::new(Step::Spec, message)
-                .hint("give FILE, -c CODE, or - for standard input"));
-        }
-        Some(source) if source == "-" => (
-            None,
-            io::stdin()
-                .lock()
-                .take(LONGEST_CODE + 1)
-                .read_to_end(&mut code),
-        ),
-        Some(source) => {
-            let shown = source.to_string_lossy();
-            let file = std::fs::File::open(source).map_err(failed("open", &shown))?;
-            let name = Path::new(source).file_name();
-            let name = name.map(|name| name.to_string_lossy().into_owned());
-            (name, file.take(LONGEST_CODE + 1).read_to_end(&mut code))
-        }
-    };
-    read.map_err(failed("read", "the code"))?;
-    if code.len() as u64 > LONGEST_CODE {
-        return Err(SetupError::new(Step::Spec, "is larger than 16M").on("the code"));
-    }
-    Ok((code.into(), name))
 }
 
 /// `context list`

@@ -89,7 +89,7 @@ fn header(page: &mut Markup, record: &Record) {
     page.element("\">", &record.outcome.to_string(), "</p>\n");
     page.element("<h1>", &what_ran(record), "</h1>\n");
     let mut facts = vec![format!("exit code {}", record.exit_code)];
-    facts.extend(record.signal.clone());
+    facts.extend(record.signal_shown().map(str::to_owned));
     facts.push(milliseconds(record.execution_time * 1000.0));
     facts.extend(
         record

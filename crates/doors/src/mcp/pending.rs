@@ -11,7 +11,7 @@ use super::output::ToolResult;
 use super::resource::no_resource;
 use super::revision::{Reply, Revision};
 use super::rpc::{self, Fault};
-use super::tools::OfResult;
+use super::tools::{self, OfResult};
 
 /// How often a client hears that a call goes on, if it asked for that.
 pub(super) const PROGRESS_EVERY: Duration = Duration::from_secs(5);
@@ -52,6 +52,7 @@ impl Pending {
         match &self.what {
             What::Resource { uri } => Err(no_resource(self.revision, uri, &failure.message)),
             What::Tool(_) | What::Command(_) => {
+                let failure = &tools::in_own_words(failure);
                 let mut message = failure.to_string();
                 if let Some(wait) = failure.retry_after_ms {
                     message.push_str(&format!("; try again after {} s", wait.div_ceil(1000)));

@@ -117,12 +117,14 @@ fn success(route: &Route, result: Schema) -> Value {
     };
     let about = match route.reply {
         AnswerForm::Streams => {
-            "The result. With `events`, or if `text/event-stream` is accepted, what happens as server-sent events: each has the name of its kind, and the last is `result` or `error`"
+            "The result. With `events`, or if `text/event-stream` is accepted, what happens as server-sent events: each has the name of its kind, and the last is `answer` or `failure`"
         }
         AnswerForm::Starts => {
-            "The result. With `events`, or if `text/event-stream` is accepted, server-sent events: the result, the output, and `process_ended`"
+            "The result. With `events`, or if `text/event-stream` is accepted, server-sent events: the result as `answer`, the output, and `process_ended`"
         }
-        AnswerForm::Watches => "The result and then what happens, as server-sent events",
+        AnswerForm::Watches => {
+            "The result as `answer`, and then what happens, as server-sent events"
+        }
         AnswerForm::Content => "The file",
         _ => "The result",
     };

@@ -1,6 +1,6 @@
 //! Server-sent events.
 //!
-//! Each has the name of the kind of event, or `result` or `error` for the answer, and one
+//! Each has the name of the kind of event, or `answer` or `failure` for the call's result, and one
 //! line of JSON. Nothing is read from the hub before the HTTP client has taken what came
 //! before, so a slow client slows the program in the cell.
 
@@ -44,10 +44,10 @@ pub(super) async fn events(mut client: Client, goes_on: bool) -> Result<Answer, 
                 let is_last = matches!(kind, "watch_ended" | "process_ended");
                 (message(kind, event.get()), is_last)
             }
-            Ok(Said::Result(result)) => (message("result", result.get()), !goes_on),
+            Ok(Said::Result(result)) => (message("answer", result.get()), !goes_on),
             Err(failure) => {
                 let failure = serde_json::to_string(&failure).unwrap_or_default();
-                (message("error", &failure), true)
+                (message("failure", &failure), true)
             }
         };
         Some((Ok(Bytes::from(text)), (!is_last).then_some((client, None))))

@@ -21,7 +21,7 @@ pub struct Description {
     /// Why, unless it was kept.
     pub(crate) why: Option<String>,
     /// Whether its interpreter runs.
-    pub(crate) is_running: bool,
+    pub(crate) is_alive: bool,
     /// Executions so far, with those that were refused.
     pub(crate) executions: u64,
     /// Milliseconds since it was made.
@@ -68,7 +68,7 @@ impl Context<'_> {
             why,
             id: self.id.clone(),
             language: self.language().map(str::to_owned),
-            is_running: self.live.is_some(),
+            is_alive: self.is_alive(),
             executions: self.executions,
             age_ms: millis(self.began.elapsed()),
             usage: usage.map_or_else(Use::default, |usage| Use {

@@ -165,6 +165,11 @@ impl<'a> Context<'a> {
         self.live.as_mut().is_some_and(Live::is_forked)
     }
 
+    /// Whether its interpreter is there.
+    pub const fn is_alive(&self) -> bool {
+        self.live.is_some()
+    }
+
     /// The id of the cell.
     pub fn id(&self) -> &str {
         &self.id

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::FilterPolicy;
 use super::evidence;
@@ -40,6 +40,8 @@ pub(super) struct Parts<'a> {
     /// The most wall time that this execution had.
     pub(super) wall: Option<Duration>,
     pub(super) began_ns: u64,
+    /// The execution's id.
+    pub(super) id: String,
 }
 
 /// The record of an execution whose cell was launched.
@@ -56,6 +58,7 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         mut warnings,
         wall,
         began_ns,
+        id,
     } = parts;
     let (spec, plan, driver) = (&*facts.spec, &*facts.plan, facts.driver);
     let filter = facts.filter.as_ref();
@@ -151,7 +154,8 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
             .clone()
             .map(|error| hints::complete(error, plan))
             .or(lost),
-        execution_time: usage.wall_ms / 1000.0,
+        // Without the digits that a division adds.
+        execution_time: (usage.wall_ms * 1000.0).round() / 1e6,
         results,
         order,
         error: execution.report.error,
@@ -175,7 +179,8 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         template: cell.template,
         timing,
         warnings,
-        ..outline(Some(spec), verdict, stdout, stderr, plan.id.clone())
+        started_at: time_of_day(began_ns),
+        ..outline(Some(spec), verdict, stdout, stderr, id)
     }
 }
 
@@ -184,7 +189,7 @@ pub(super) fn not_set_up(spec: Option<&Spec>, error: SetupError) -> Record {
     let verdict = verdict::not_set_up(&error);
     Record {
         setup_error: Some(error),
-        ..outline(spec, verdict, None, None, String::new())
+        ..outline(spec, verdict, None, None, id_without_cell())
     }
 }
 
@@ -195,8 +200,19 @@ pub(super) fn cancelled(spec: &Spec) -> Record {
         verdict::cancelled_early(),
         None,
         None,
-        String::new(),
+        id_without_cell(),
     )
+}
+
+fn id_without_cell() -> String {
+    plan::new_id(std::process::id())
+}
+
+/// The time of day (RFC 3339) at a time of the monotonic clock.
+fn time_of_day(ns: u64) -> String {
+    let since = Duration::from_nanos(sys::process::monotonic_ns().saturating_sub(ns));
+    let now = SystemTime::now();
+    humantime::format_rfc3339_millis(now.checked_sub(since).unwrap_or(now)).to_string()
 }
 
 fn place<'a>(spec: &Spec, plan: &'a Plan, driver: Option<&'a Driver>) -> Place<'a> {
@@ -233,6 +249,7 @@ fn outline(
         schema: SCHEMA.to_owned(),
         id,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: time_of_day(sys::process::monotonic_ns()),
         language,
         argv,
         outcome: verdict.outcome,

@@ -31,12 +31,17 @@ impl CgroupFacts {
     }
 }
 
+/// Milliseconds, to the microsecond: what two readings of a clock differ by is no more exact.
 pub(super) fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
+    millis_of_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn millis_of_ns(ns: u64) -> f64 {
+    (ns / 1000) as f64 / 1000.0
 }
 
 fn between_ms(from_ns: u64, to_ns: u64) -> f64 {
-    to_ns.saturating_sub(from_ns) as f64 / 1e6
+    millis_of_ns(to_ns.saturating_sub(from_ns))
 }
 
 /// Processes and threads at one time, where no cgroup counts them.
@@ -181,7 +186,7 @@ fn steps(cell: &Running, [began_ns, begun, ended, now]: [u64; 4]) -> BTreeMap<St
             spent += begun.saturating_sub(cell.progress.since_ns());
         }
         if let (1.., Some(name)) = (spent, name(*step)) {
-            steps.insert(name, spent as f64 / 1e6);
+            steps.insert(name, millis_of_ns(spent));
         }
     }
     steps

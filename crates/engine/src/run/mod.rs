@@ -11,6 +11,7 @@ use plan::probe::Filters;
 use plan::{Fallback, Plan};
 use record::Record;
 use record::error::{Result, SetupError, Step};
+use record::words::of_fallback;
 use spec::{FilesFrom, Spec, Stdio};
 use supervise::copy::TemplateCell;
 use supervise::{BlockedSignals, Cancel, Parent};
@@ -41,7 +42,7 @@ mod tests;
 
 pub use ahead::Ahead;
 pub use compiled::Compiled;
-pub use events::{Chunks, Events, Outbox};
+pub use events::{Chunks, Events, Outbox, Viewer};
 pub use filter::{Policy as FilterPolicy, instructions};
 pub use info::Info;
 pub(crate) use live::{Code, From, Live, Work, code_of};
@@ -270,10 +271,7 @@ fn limits_without_cgroup(fallback: &Fallback) -> Vec<&'static str> {
 fn fallback_warning(fallback: &Fallback) -> Option<String> {
     let missing = limits_without_cgroup(fallback);
     let why = fallback.why.as_ref().filter(|_| !missing.is_empty())?;
-    Some(format!(
-        "no cgroup limits {}, so a fallback does: {why}; `cellblock doctor` says how to get one",
-        missing.join(", ")
-    ))
+    Some(of_fallback(&missing, why))
 }
 
 fn refuse_fallbacks(missing: &[&str], reasons: &[String]) -> Result<()> {

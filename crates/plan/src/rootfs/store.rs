@@ -92,6 +92,24 @@ impl Store {
         })
     }
 
+    /// The same to look at what there is: the system's where the environment names none, as in a service.
+    ///
+    /// # Errors
+    /// The current directory is gone.
+    pub fn open_to_read(explicit: Option<&Path>) -> Result<Self> {
+        match Self::open(explicit) {
+            Err(_) if explicit.is_none() => Ok(Self::of_system()),
+            opened => opened,
+        }
+    }
+
+    fn of_system() -> Self {
+        Self {
+            path: SYSTEM.into(),
+            system: None,
+        }
+    }
+
     fn choose(
         explicit: Option<&Path>,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -113,10 +131,7 @@ impl Store {
         let system = Some(PathBuf::from(SYSTEM));
         match path {
             Some(path) => Ok(Self { path, system }),
-            None if Path::new(SYSTEM).is_dir() => Ok(Self {
-                path: SYSTEM.into(),
-                system: None,
-            }),
+            None if Path::new(SYSTEM).is_dir() => Ok(Self::of_system()),
             None => Err(SetupError::new(
                 Step::Store,
                 "there is no directory for prepared rootfs: neither XDG_DATA_HOME nor HOME is set",

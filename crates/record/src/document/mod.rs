@@ -33,6 +33,10 @@ pub struct Record {
     pub id: String,
     /// cellblock's version.
     pub version: String,
+    /// The time of day when it was asked for (UTC, RFC 3339).
+    #[serde(default)]
+    #[schemars(required)]
+    pub started_at: String,
     /// The language, for `run`; null for `exec`.
     pub language: Option<String>,
     /// The program's argument vector, for `exec`; null for `run`.
@@ -124,6 +128,15 @@ pub struct Record {
     #[serde(default)]
     #[schemars(required)]
     pub warnings: Vec<String>,
+}
+
+impl Record {
+    /// The signal that ended the program, for a reader. Of an execution that was cancelled, it is only how
+    /// that was carried out: `context` names what cancelled it.
+    pub fn signal_shown(&self) -> Option<&str> {
+        let signal = self.signal.as_deref();
+        signal.filter(|_| self.outcome != Outcome::Cancelled)
+    }
 }
 
 /// How much of a cell was there when something was asked for. An execution in a context

@@ -115,7 +115,7 @@ fn headline(record: &Record, scale: Scale) -> String {
         "outcome: {}, exit code {}",
         record.outcome, record.exit_code
     );
-    if let Some(signal) = &record.signal {
+    if let Some(signal) = record.signal_shown() {
         let _ = write!(text, ", {}", one_line(&cut(signal, NAME)));
     }
     let _ = writeln!(text, ", {}", milliseconds(record.execution_time * 1000.0));
@@ -170,7 +170,15 @@ fn pictures<'a>(
         left_out.extend(item.notes.iter().map(|note| of(note)));
         let (picture, complaints) = picture::of(item);
         left_out.extend(complaints.iter().map(|complaint| of(complaint)));
-        let Some(picture) = picture else { continue };
+        let Some(picture) = picture else {
+            let others = item.formats.keys().filter(|name| {
+                (name.starts_with("image/") && !picture::is_one(name)) || *name == "application/pdf"
+            });
+            left_out.extend(
+                others.map(|name| of(&format!("{name}: models take PNG, JPEG, WebP and GIF only"))),
+            );
+            continue;
+        };
         let same = taken
             .iter()
             .find(|(_, other)| other.base64 == picture.base64);
@@ -278,5 +286,26 @@ mod tests {
         );
         assert!(text.starts_with("\nfiles:\n- 0 - 0\n- 1 - 1\n"), "{text}");
         assert!(text.ends_with("- 19 - 19\n- and 2 more\n"), "{text}");
+    }
+
+    #[test]
+    fn a_picture_that_models_do_not_take_is_said_to_be_left_out() {
+        let item = |form: &str| ResultItem {
+            formats: [(form.to_owned(), "<svg/>".into())].into(),
+            ..ResultItem::default()
+        };
+        for form in ["image/svg+xml", "application/pdf"] {
+            let record = Record {
+                results: vec![item(form)],
+                ..Record::default()
+            };
+            let room = Room {
+                all: 1 << 20,
+                text: 10_000,
+            };
+            let text = Brief::of(&record, room).text;
+            let says = format!("result 1: {form}: models take PNG, JPEG, WebP and GIF only");
+            assert!(text.contains(&says), "{text}");
+        }
     }
 }

@@ -93,6 +93,7 @@ impl Less {
             schema: name(&record.schema),
             id: name(&record.id),
             version: name(&record.version),
+            started_at: name(&record.started_at),
             language: record.language.as_deref().map(name),
             argv: (record.argv.as_ref())
                 .map(|words| self.list(parts, "argv", words, |word| self.raw(word))),

@@ -17,7 +17,7 @@ impl Serialize for Public<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[rustfmt::skip]
         let Record {
-            schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
+            schema, id, version, started_at, language, argv, outcome, exit_code, signal, execution_time,
             is_error, error_category, is_retryable, context, operator_hint, stdout, stderr,
             stdout_base64, stderr_base64, results, order, error, files, files_skipped, truncated, denied,
             denied_to_interpreter, network, usage, limits, isolation, start, template, timing,
@@ -31,7 +31,7 @@ impl Serialize for Public<'_> {
         }
         #[rustfmt::skip]
         fields!(
-            schema, id, version, language, argv, outcome, exit_code, signal, execution_time,
+            schema, id, version, started_at, language, argv, outcome, exit_code, signal, execution_time,
             is_error, error_category, is_retryable, context,
         );
         let hint = operator_hint.as_ref().filter(|text| !text.contains('/'));

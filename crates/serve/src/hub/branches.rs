@@ -349,7 +349,7 @@ fn in_memory(bytes: u64) -> usize {
 /// A context whose state fits no other.
 pub(super) fn unlike(what: &str, context: &str) -> Failure {
     let message = format!(
-        "context {context} cannot be {what}: its interpreter's memory is laid out at random, and no template has this layout"
+        "context {context} cannot be {what}: it was created without --branches, so its interpreter's memory is laid out at random, and no template has this layout"
     );
     Failure::new(Code::Failed, message).because(Reason::RandomLayout).hint(
         "create the context with --branches (\"branches\": true), or use a pool of --warm python:N with --preload; in every language, --replay (\"replay\": true) executes again what was executed",

@@ -380,6 +380,9 @@ impl Hub {
             label: context.label.clone(),
             language: opened.and_then(|(language, _)| language.clone()),
             doing: doing.to_owned(),
+            is_alive: session.is_some_and(|session| {
+                session.phase == Phase::Active && session.opened.is_some() && !session.has_ended
+            }),
             waiting: session.map_or(0, |session| session.waiting.len()),
             executions: session.map_or(0, |session| session.executions),
             age_ms: since(context.created),

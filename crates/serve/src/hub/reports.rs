@@ -69,15 +69,18 @@ impl Hub {
                 state,
                 why,
                 start,
+                is_alive,
                 record,
             } if session.execution() == Some(execution) => {
                 // A pool's interpreter that had ended was started anew.
                 if let (true, Some(start)) = (session.is_run(), start) {
                     session.start = start.into();
                 }
+                session.has_ended = !is_alive;
                 self.executed(link, execution, state, why, record);
             }
             Report::Described { description } if doing == Some(Doing::Describe) => {
+                session.has_ended = says_it_ended(&description);
                 self.answer_current(link, |hub, caller| hub.answer_raw(caller, &description));
             }
             Report::ProcessDone { id, pid } => self.process_done(link, id, pid),
@@ -128,6 +131,7 @@ impl Hub {
                 let Some(context) = session.kind.context().map(str::to_owned) else {
                     return;
                 };
+                session.has_ended = false;
                 self.end_guests(link);
                 let (state, why) = RESTARTED;
                 let why = Some(why.to_owned());
@@ -358,4 +362,14 @@ impl Hub {
             false => {}
         }
     }
+}
+
+/// Whether a context's description says that it has no interpreter.
+fn says_it_ended(description: &RawValue) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Described {
+        is_alive: bool,
+    }
+    let described: Result<Described, _> = serde_json::from_str(description.get());
+    described.is_ok_and(|described| !described.is_alive)
 }

@@ -61,6 +61,8 @@ pub(super) struct Session {
     pub(super) cell_of: Option<LinkId>,
     /// The sessions of other interpreters in its cell.
     pub(super) guests: Vec<LinkId>,
+    /// Whether its interpreter has ended, as its supervisor said last.
+    pub(super) has_ended: bool,
     /// Why its state is that of the checkpoint from which it began.
     pub(super) restored: Option<String>,
     /// Its checkpoints; `None` until they are complete.
@@ -236,6 +238,7 @@ impl Session {
             suspension: None,
             cell_of: None,
             guests: Vec::new(),
+            has_ended: false,
             restored: None,
             checkpoints: BTreeMap::new(),
             processes: Processes::default(),

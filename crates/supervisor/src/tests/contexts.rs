@@ -176,7 +176,7 @@ except KeyboardInterrupt: order = [1]";
         assert_eq!(front.report("answer")?["execution"], 3);
         let described = &front.report("described")?["description"];
         assert_eq!(
-            (&described["language"], &described["is_running"]),
+            (&described["language"], &described["is_alive"]),
             (&json!("python"), &json!(true))
         );
         let variables = described["variables"].as_array().ok_or("no variables")?;
@@ -203,7 +203,8 @@ fn a_restart_keeps_the_workspace_alone() {
         let mut front = Front::python(&spawner)?;
         let first = front.run(1, "x = 1; open('file', 'w').write('kept')")?;
         front.order(json!("restart"))?;
-        let id = front.report("restarted")?["id"].clone();
+        let cell = front.report("restarted")?["id"].clone();
+        let id = json!(format!("{}-2", cell.as_str().unwrap_or_default()));
         let next = front.run(2, "print('x' in globals(), open('file').read())")?;
         assert_eq!(text(&next, "stdout"), "False kept\n");
         assert_eq!(

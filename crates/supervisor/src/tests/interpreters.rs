@@ -23,7 +23,7 @@ threading.Thread(target=end).start()";
         front.order(json!({"file": {"id": 7, "what": go}}))?;
         front.report("file")?;
         let until = Instant::now() + PATIENCE;
-        while front.describe()?["is_running"] == true {
+        while front.describe()?["is_alive"] == true {
             assert!(Instant::now() < until, "the end is not seen");
         }
         let next = front.run(2, "print('new')")?;

@@ -209,7 +209,14 @@ pub(super) fn below(pid: Pid) -> Vec<Pid> {
 
 /// A record without what differs from run to run.
 fn comparable(mut record: Value) -> Value {
-    let measured = ["id", "timing", "usage", "execution_time", "warnings"];
+    let measured = [
+        "id",
+        "started_at",
+        "timing",
+        "usage",
+        "execution_time",
+        "warnings",
+    ];
     if let Some(record) = record.as_object_mut() {
         record.retain(|name, _| !measured.contains(&name.as_str()));
         for value in record.values_mut() {

@@ -4,6 +4,7 @@
 mod contexts;
 mod files;
 mod forms;
+mod own_words;
 mod run;
 
 use std::time::Duration;
@@ -19,6 +20,7 @@ use super::kept::Kept;
 use super::output::ToolResult;
 
 pub use forms::schemas;
+pub(super) use own_words::in_own_words;
 
 /// A tool. The forms of its arguments and of its answer are in [`forms`].
 pub(super) struct Tool {

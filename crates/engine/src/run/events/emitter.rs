@@ -24,6 +24,8 @@ const BYTES_CAP: usize = 8 << 20;
 /// Emits the events of one execution, within the caps of the record.
 pub(in crate::run) struct EventEmitter<'a> {
     events: &'a Events,
+    /// The execution's.
+    id: &'a str,
     spec: &'a Spec,
     plan: &'a Plan,
     filter: Option<&'a Policy>,
@@ -105,6 +107,7 @@ impl Allowance {
 impl<'a> EventEmitter<'a> {
     pub(in crate::run) fn new(
         events: &'a Events,
+        id: &'a str,
         spec: &'a Spec,
         plan: &'a Plan,
         filter: Option<&'a Policy>,
@@ -113,6 +116,7 @@ impl<'a> EventEmitter<'a> {
         Self {
             start,
             events,
+            id,
             spec,
             plan,
             filter,
@@ -151,7 +155,7 @@ impl<'a> EventEmitter<'a> {
         };
         What::Started(Started {
             schema: SCHEMA,
-            id: &self.plan.id,
+            id: self.id,
             version: env!("CARGO_PKG_VERSION"),
             language,
             argv,
@@ -276,7 +280,7 @@ impl Observer for EventEmitter<'_> {
         self.events.has_room()
     }
 
-    fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+    fn waits_for(&self) -> Vec<BorrowedFd<'_>> {
         self.events.waits_for()
     }
 

@@ -90,9 +90,13 @@ impl Outbox {
         self.queue.borrow().broken()
     }
 
-    /// Writes all that waits, and returns the way to write more.
-    pub(super) fn drain(&self) -> (BlockingWriter<'_>, io::Result<()>) {
-        let mut to = BlockingWriter(&self.to);
+    /// Writes all that waits, and returns the way to write more. The reader may take nothing for
+    /// as long as `patience`; without it, for ever.
+    pub(super) fn drain(&self, patience: Option<Duration>) -> (BlockingWriter<'_>, io::Result<()>) {
+        let mut to = BlockingWriter {
+            to: &self.to,
+            patience,
+        };
         let drained = self.queue.borrow_mut().drain(&mut to);
         (to, drained)
     }
@@ -144,7 +148,11 @@ impl Queue {
         self.flush(to);
         while self.len() >= ROOM {
             let (next, _) = self.bytes.as_slices();
-            match BlockingWriter(to).write(next) {
+            let mut writer = BlockingWriter {
+                to,
+                patience: Some(PATIENCE),
+            };
+            match writer.write(next) {
                 Ok(count) => drop(self.bytes.drain(..count)),
                 Err(error) => self.fail(errno_of(&error)),
             }
@@ -196,24 +204,28 @@ impl Write for Queue {
     }
 }
 
-/// Waits for the reader, but not for ever: a write fails with `TimedOut` after
-/// [`PATIENCE`] without room.
-pub(super) struct BlockingWriter<'a>(&'a Destination);
+/// Waits for the reader: a write fails with `TimedOut` after `patience` without room, if there
+/// is a bound.
+pub(super) struct BlockingWriter<'a> {
+    to: &'a Destination,
+    patience: Option<Duration>,
+}
 
 impl Write for BlockingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let end = Instant::now() + PATIENCE;
+        let end = self.patience.map(|patience| Instant::now() + patience);
         loop {
-            match self.0.write(bytes) {
+            match self.to.write(bytes) {
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 done => return Ok(done?),
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            match self.0.has_room(timeout) {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let timeout = match left {
+                Some(Duration::ZERO) => return Err(io::ErrorKind::TimedOut.into()),
+                Some(left) => PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+                None => PollTimeout::NONE,
+            };
+            match self.to.has_room(timeout) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -245,7 +257,11 @@ mod tests {
         drop(read);
         queue.flush(&to);
         assert_eq!((queue.len(), queue.broken()), (0, Some(Errno::EPIPE)));
-        assert!(queue.drain(&mut BlockingWriter(&to)).is_err());
+        let mut writer = BlockingWriter {
+            to: &to,
+            patience: Some(PATIENCE),
+        };
+        assert!(queue.drain(&mut writer).is_err());
     }
 
     #[test]

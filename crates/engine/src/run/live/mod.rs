@@ -167,10 +167,16 @@ impl<'a> Live<'a> {
             lowers,
             projects,
         } = self;
+        // A cell that lives has other executions.
+        let id = match work.is_last {
+            true => facts.plan.id.clone(),
+            false => format!("{}-{}", facts.plan.id, work.execution),
+        };
         let emitter = events.map(|events| {
             let start = cell.parts().0.start;
             EventEmitter::new(
                 events,
+                &id,
                 &facts.spec,
                 &facts.plan,
                 facts.filter.as_ref(),
@@ -232,6 +238,7 @@ impl<'a> Live<'a> {
                 warnings,
                 wall,
                 began_ns,
+                id: id.clone(),
                 facts: &facts,
             });
             drop(emitter);
@@ -280,6 +287,7 @@ impl<'a> Live<'a> {
             warnings,
             wall,
             began_ns,
+            id: id.clone(),
             facts: &facts,
         });
         let scratch = cell.take_scratch();

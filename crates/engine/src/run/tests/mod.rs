@@ -208,8 +208,8 @@ impl Observer for Slow {
         true
     }
 
-    fn waits_for(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn waits_for(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
     }
 
     fn flush(&self) {}

@@ -194,6 +194,7 @@ impl World {
             state,
             why: (state != State::Kept).then(|| "test".to_owned()),
             start: None,
+            is_alive: state != State::Lost,
             record,
         };
         self.hub.report(link, report);
