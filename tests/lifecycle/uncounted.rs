@@ -67,6 +67,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("sockets", |stage| take(stage, "sockets", BestEffort)),
         scene("pipes", |stage| take(stage, "pipes", BestEffort)),
         scene("shared-pages-count-once", shared_pages_count_once),
+        scene("shared-unseen", shared_unseen),
         scene("shared-given-back", |stage| goes_on(stage, "given-back")),
         scene("shared-given-back-busily", |stage| {
             goes_on(stage, "given-back-busily")
@@ -217,6 +218,21 @@ fn shared_pages_count_once(stage: &Stage) -> Check {
         .run()?
         .ended(Outcome::Ok)?;
     assert_eq!(run.stdout(), "shared\n");
+    Ok(())
+}
+
+/// Where nothing counts the calls, the watchdog does not see what they make: two and a half times
+/// the limit.
+fn shared_unseen(stage: &Stage) -> Check {
+    let run = stage
+        .probe("uncounted/take", ["shared-unmapped"])
+        .option(["--cgroup", "none", "--without", "seccomp"])
+        .limit("memory", "64M")
+        .limit("wall", &stage.duration(50_000))
+        .deadline(120_000)
+        .run()?
+        .ended(Outcome::Exit)?;
+    assert_eq!(run.stdout(), "has it\n", "{}", run.json);
     Ok(())
 }
 

@@ -21,8 +21,8 @@ use memory::{Found, Look, MemoryCount};
 
 /// How often a cell without a cgroup is checked.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// How often, while an exact figure is being read.
-const SHORT_INTERVAL: Duration = Duration::from_millis(5);
+/// How often, while an exact figure is being read, or a call waits for a look.
+pub(crate) const SHORT_INTERVAL: Duration = Duration::from_millis(5);
 /// A resting cell that uses no CPU time is checked less and less often, down to once in
 /// [`INTERVAL`] times two to this power.
 const RESTS: u32 = 5;

@@ -71,7 +71,7 @@ struct Grant {
     thread: Option<Pid>,
 }
 
-/// A call that waits for a survey.
+/// A call that waits for a look, or a survey.
 #[derive(Debug)]
 struct Asked {
     call: Deferred,
@@ -118,25 +118,29 @@ impl SharedMemory {
             Made::Mapped(bytes) | Made::Lasting(bytes) => bytes,
             Made::Huge => u64::MAX,
         };
+        let thread = call.thread();
         let mut state = self.state();
-        state.has_passed(call.thread());
-        // One that was interrupted while it waited is made anew.
-        (state.waiting).retain(|asked| asked.call.waiting().thread() != call.thread());
-        if state.take(made, call.thread(), self.limit) {
+        state.has_passed(thread);
+        // A call that was interrupted while it waited is made anew.
+        let before = state.take_asked(thread).filter(|asked| asked.made == made);
+        let is_answered = before.as_ref().is_some_and(Asked::is_answered);
+        // Close to the limit, what was in use at the last look is not good enough.
+        let is_clear = state.used().saturating_add(bytes) <= self.limit.0 / 8 * 7;
+        if (is_clear || is_answered) && state.take(made, thread, self.limit) {
             drop(state);
             return call.go_on().map(|()| Given::Done);
         }
         // Without all mappings there would be room.
         let can_fit = state.lasting.saturating_add(bytes) <= self.limit.0;
         if can_fit
-            && !state.mapped.is_empty()
+            && !is_answered
             && state.waiting.len() < MOST_WAITING
             && let Ok(deferred) = call.to_deferred()
         {
             state.waiting.push(Asked {
                 call: deferred,
                 made,
-                since: Instant::now(),
+                since: before.map_or_else(Instant::now, |asked| asked.since),
                 is_surveyed: false,
             });
             return Ok(Given::Done);
@@ -155,9 +159,10 @@ impl SharedMemory {
         self.state().lasting
     }
 
-    /// Whether calls wait for a survey.
+    /// Whether calls wait for a look, or a survey.
     pub(crate) fn has_waiting(&self) -> bool {
-        !self.state().waiting.is_empty()
+        let state = self.state();
+        state.waiting.iter().any(|asked| !asked.is_answered())
     }
 
     /// What a survey is to find out; `None` where nothing can be given back.
@@ -181,18 +186,24 @@ impl SharedMemory {
         }
     }
 
-    /// Notes what the cell has in use `beside` all this, and answers the calls that waited for a
-    /// survey.
+    /// Notes what the cell has in use `beside` all this, and answers the calls that waited for that
+    /// or for a survey.
     pub(crate) fn look(&self, beside: u64) {
         let mut state = self.state();
         state.beside = beside;
         for asked in std::mem::take(&mut state.waiting) {
             let call = asked.call.waiting();
             let number = call.number();
-            if state.take(asked.made, call.thread(), self.limit) {
+            if call.still_waits().is_err() {
+                // To stop a cell interrupts its calls. This one gets its answer when it is made
+                // anew, unless its thread has ended.
+                if asked.since.elapsed() < 2 * PATIENCE {
+                    state.waiting.push(asked);
+                }
+            } else if state.take(asked.made, call.thread(), self.limit) {
                 // One whose caller is gone is given back by a survey.
                 let _ = call.go_on();
-            } else if asked.is_surveyed || asked.since.elapsed() > PATIENCE {
+            } else if asked.is_answered() || state.mapped.is_empty() {
                 let _ = call.answer(Err(Errno::ENOMEM));
                 state.denied.push(number);
             } else {
@@ -211,7 +222,25 @@ impl SharedMemory {
     }
 }
 
+impl Asked {
+    /// Whether nothing is left to wait for.
+    fn is_answered(&self) -> bool {
+        self.is_surveyed || self.since.elapsed() > PATIENCE
+    }
+}
+
 impl State {
+    /// The call with which this thread waited.
+    fn take_asked(&mut self, thread: Pid) -> Option<Asked> {
+        let mut all = self.waiting.iter();
+        let place = all.position(|asked| asked.call.waiting().thread() == thread)?;
+        Some(self.waiting.swap_remove(place))
+    }
+
+    fn used(&self) -> u64 {
+        self.sum().saturating_add(self.beside)
+    }
+
     fn sum(&self) -> u64 {
         let mapped = self.mapped.iter().map(|grant| grant.bytes);
         mapped.fold(self.lasting, u64::saturating_add)
@@ -222,8 +251,7 @@ impl State {
         let (Made::Mapped(bytes) | Made::Lasting(bytes)) = made else {
             return made == Made::Nothing;
         };
-        let used = self.sum().saturating_add(self.beside);
-        if used.saturating_add(bytes) > limit.0 {
+        if self.used().saturating_add(bytes) > limit.0 {
             return false;
         }
         match made {

@@ -103,17 +103,21 @@ impl<'l> Waiting<'l> {
             |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
         let path = format!("/proc/{}/mem", self.notification.pid);
         let memory = File::options().write(true).open(path).map_err(errno)?;
-        let valid = libc::SECCOMP_IOCTL_NOTIF_ID_VALID;
-        // SAFETY: it reads the 64 bits of an id.
-        let is_valid = unsafe {
-            libc::ioctl(
-                self.listener.as_raw_fd(),
-                valid,
-                &raw const self.notification.id,
-            )
-        };
-        Errno::result(is_valid)?;
+        self.still_waits()?;
         (memory.write_all_at(bytes, self.argument(index))).map_err(|_| Errno::EFAULT)
+    }
+
+    /// Whether the caller waits.
+    ///
+    /// # Errors
+    /// ENOENT when it does not: it was killed, or a signal has interrupted the call, which is then
+    /// made anew.
+    pub fn still_waits(&self) -> Result<(), Errno> {
+        let valid = libc::SECCOMP_IOCTL_NOTIF_ID_VALID;
+        let id = &raw const self.notification.id;
+        // SAFETY: it reads the 64 bits of an id.
+        let is_valid = unsafe { libc::ioctl(self.listener.as_raw_fd(), valid, id) };
+        Errno::result(is_valid).map(drop)
     }
 
     /// Makes the call return 0, or this error number.

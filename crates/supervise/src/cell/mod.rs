@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::capture::Capture;
-use crate::meter::{InUse, Meter};
+use crate::meter::{InUse, Meter, SHORT_INTERVAL};
 use crate::network::CellBroker;
 use crate::proc::{ProcFiles, descendants, used_so_far};
 use crate::processes::Processes;
@@ -322,7 +322,8 @@ impl<'a> Cell<'a> {
     pub(crate) fn hasten_check(&mut self) {
         let shared = self.denials.shared_memory();
         if shared.is_some_and(SharedMemory::has_waiting) {
-            self.next_check = Some(Instant::now());
+            let soon = Instant::now() + SHORT_INTERVAL;
+            self.next_check = Some(self.wakes_before(soon));
         }
     }
 
