@@ -30,11 +30,7 @@ fn the_last_expression_is_the_main_result() {
         &java,
         &["b \"c\\\n".into(), "é".into()],
         &[
-            (
-                "args.length + args[0]",
-                "",
-                Some("=\"2b \\\"c\\\\\\n\""),
-            ),
+            ("args.length + args[0]", "", Some("=\"2b \\\"c\\\\\\n\"")),
             (
                 "int x = 40;\nSystem.out.println(\"x is \" + x);\nx + 2",
                 "x is 40\n",

@@ -122,8 +122,7 @@ fn java_class_path(stage: &Stage) -> Check {
             .run()?
             .ended(Outcome::Ok)
     };
-    let snippets =
-        run("import lib.Hi;\nint x = 40;\nSystem.out.println(args[0] + Hi.n);\nx + 2")?;
+    let snippets = run("import lib.Hi;\nint x = 40;\nSystem.out.println(args[0] + Hi.n);\nx + 2")?;
     assert_eq!(
         (texts(&snippets), snippets.stdout()),
         (vec!["42".to_owned()], "a b7\n")

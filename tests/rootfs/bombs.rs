@@ -116,9 +116,13 @@ const WAYS: [Way; 12] = [
     ("an image on standard input", INPUT, |path, rootfs| {
         put(path, &saved(rootfs));
     }),
-    ("what starts like an image", "like.tar.gz", |path, rootfs| {
-        put(path, &gzip(&like_an_image(rootfs)));
-    }),
+    (
+        "what starts like an image",
+        "like.tar.gz",
+        |path, rootfs| {
+            put(path, &gzip(&like_an_image(rootfs)));
+        },
+    ),
 ];
 
 /// The file that is the standard input.

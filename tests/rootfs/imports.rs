@@ -197,10 +197,7 @@ fn every_kind_of_source_gives_the_same_tree() {
         put("plain.tar", &rootfs),
         put("plain.tar.gz", &gzip(&rootfs)),
         put("plain.tar.zst", &zstd(&rootfs)),
-        put(
-            "padded.tar.gz",
-            &[zipped.clone(), vec![0; 9000]].concat(),
-        ),
+        put("padded.tar.gz", &[zipped.clone(), vec![0; 9000]].concat()),
         put(
             "pzstd.tar.zst",
             &[b"\x50\x2a\x4d\x18\x04\0\0\0size".to_vec(), zstd(&rootfs)].concat(),
