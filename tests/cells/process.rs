@@ -26,7 +26,7 @@ pub(crate) struct Finished {
     pub(crate) stderr: Vec<u8>,
     pub(crate) elapsed: Duration,
     /// What the command's own process took, if that was measured.
-    pub(crate) taken: Option<Taken>,
+    taken: Option<Taken>,
     /// Whether another process still held stdout or stderr when it ended.
     pub(crate) pipes_still_held: bool,
 }
