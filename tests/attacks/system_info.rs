@@ -62,7 +62,7 @@ pub(crate) const SUITE: Suite = Suite {
         },
         Actor {
             name: "changing",
-            run: |_| changing(),
+            run: |args| changing(args[0].parse().unwrap_or(0)),
         },
         Actor {
             name: "flood",
@@ -136,7 +136,7 @@ fn addresses(file: &Path) -> i32 {
 
 /// Another thread unmaps the memory again and again while calls wait. Each call succeeds
 /// or fails with EFAULT.
-fn changing() -> i32 {
+fn changing(calls: u32) -> i32 {
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let writable = libc::PROT_READ | libc::PROT_WRITE;
     let place = map(1, writable, anonymous, -1);
@@ -153,7 +153,7 @@ fn changing() -> i32 {
                 }
             }
         });
-        let strange = (0..2000).find_map(|_| match call!(SYS_sysinfo, place) {
+        let strange = (0..calls).find_map(|_| match call!(SYS_sysinfo, place) {
             Ok(_) | Err(Errno::EFAULT) => None,
             Err(errno) => Some(errno),
         });
@@ -239,7 +239,7 @@ fn callers(stage: &Stage) -> Check {
 
 fn memory_that_changes(stage: &Stage) -> Check {
     let run = stage
-        .probe("system-info/changing", [])
+        .probe("system-info/changing", [&stage.times(2000).to_string()])
         .limit("wall", &stage.duration(120_000))
         .limit("cpu-time", &stage.duration(60_000))
         .deadline(180_000)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use record::stream::Text;
 use record::{Outcome, Record};
 
-use super::process::{self, Finished, Watch};
+use super::process::{Finished, Watch};
 use super::starts;
 use super::{Check, Stage, fail};
 use crate::schema::assert_valid_record;
@@ -24,6 +24,7 @@ pub(crate) struct Cell<'s> {
     caller_env: Vec<(OsString, OsString)>,
     stdin: Option<Vec<u8>>,
     deadline: Duration,
+    is_measured: bool,
 }
 
 /// The uid that all cells of this run of the harness have inside, if it is not the usual
@@ -53,6 +54,7 @@ impl<'s> Cell<'s> {
             caller_env: Vec::new(),
             stdin: None,
             deadline: stage.patience(),
+            is_measured: false,
         }
     }
 
@@ -158,6 +160,13 @@ impl<'s> Cell<'s> {
         self.stdin("")
     }
 
+    /// Looks at what cellblock takes meanwhile, for `Finished::taken`.
+    #[must_use]
+    pub(crate) fn measured(mut self) -> Self {
+        self.is_measured = true;
+        self
+    }
+
     /// How long the harness waits for the end.
     #[must_use]
     pub(crate) fn deadline(mut self, milliseconds: u64) -> Self {
@@ -203,12 +212,22 @@ impl<'s> Cell<'s> {
 
     /// Starts it.
     pub(crate) fn spawn(&self) -> Check<Watch> {
-        Watch::start(&mut self.with_stdin()?)
+        self.start(&mut self.with_stdin()?)
+    }
+
+    fn start(&self, command: &mut Command) -> Check<Watch> {
+        let watch = Watch::start(command)?;
+        Ok(match self.is_measured {
+            true => watch.measured(),
+            false => watch,
+        })
     }
 
     /// Starts it and waits for its end, whether there is a record or not.
     pub(crate) fn finish(&self) -> Check<Finished> {
-        process::finish(&mut self.with_stdin()?, self.deadline)
+        let mut command = self.with_stdin()?;
+        let ended = self.start(&mut command)?.until_end(self.deadline);
+        ended.map_err(|stop| stop.of(&command))
     }
 
     /// Starts it, waits for its end, and reads the record on stdout.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::raw::call;
 use super::{Check, Stop, fail};
 
 /// A command that has ended.
@@ -24,16 +25,27 @@ pub(crate) struct Finished {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
     pub(crate) elapsed: Duration,
-    /// The peak resident memory of the command's own process, in bytes, as last seen:
-    /// the kernel keeps the maximum, so only the last rise can be missed.
-    pub(crate) peak_rss: u64,
-    /// The CPU time, as last seen.
-    pub(crate) cpu_time: Duration,
+    /// What the command's own process took, if that was measured.
+    taken: Option<Taken>,
     /// Whether another process still held stdout or stderr when it ended.
     pub(crate) pipes_still_held: bool,
 }
 
+/// What a process took, as last seen.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Taken {
+    /// The peak resident memory, in bytes: the kernel keeps the maximum, so only the last rise can be
+    /// missed.
+    pub(crate) peak_rss: u64,
+    pub(crate) cpu_time: Duration,
+}
+
 impl Finished {
+    /// What its process took; a failure where that was not measured.
+    pub(crate) fn taken(&self) -> Check<Taken> {
+        self.taken.ok_or_else(|| fail("it was not measured"))
+    }
+
     /// The exit status as a shell gives it.
     pub(crate) fn code(&self) -> i32 {
         self.status
@@ -50,12 +62,18 @@ impl Finished {
 
 /// Starts `command` with its output captured, and waits for its end.
 pub(crate) fn finish(command: &mut Command, deadline: Duration) -> Check<Finished> {
-    Watch::start(command)?
-        .until_end(deadline)
-        .map_err(|stop| match stop {
-            Stop::Fail(why) => fail(format!("{why}: {command:?}")),
-            skip @ Stop::Skip(_) => skip,
-        })
+    let ended = Watch::start(command)?.until_end(deadline);
+    ended.map_err(|stop| stop.of(command))
+}
+
+impl Stop {
+    /// Adds the command to a failure's words.
+    pub(super) fn of(self, command: &Command) -> Self {
+        match self {
+            Self::Fail(why) => fail(format!("{why}: {command:?}")),
+            skip @ Self::Skip(_) => skip,
+        }
+    }
 }
 
 thread_local! {
@@ -84,11 +102,12 @@ fn note_end(pid: u32) {
 /// A running command whose output is collected.
 pub(crate) struct Watch {
     child: Child,
+    /// Readable when the child has ended.
+    pidfd: OwnedFd,
     started: Instant,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    peak_rss: u64,
-    cpu_time: Duration,
+    taken: Option<Taken>,
 }
 
 impl Watch {
@@ -101,6 +120,7 @@ impl Watch {
             .spawn()
             .map_err(|error| fail(format!("cannot start {command:?}: {error}")))?;
         STARTED.with_borrow_mut(|started| started.insert(child.id(), (begun, None)));
+        let pidfd = pidfd_of(&child)?;
         for pipe in [
             child.stdout.as_ref().map(AsFd::as_fd),
             child.stderr.as_ref().map(AsFd::as_fd),
@@ -109,12 +129,18 @@ impl Watch {
         }
         Ok(Self {
             child,
+            pidfd,
             started,
             stdout: Vec::new(),
             stderr: Vec::new(),
-            peak_rss: 0,
-            cpu_time: Duration::ZERO,
+            taken: None,
         })
+    }
+
+    /// Looks at what the process takes, every few milliseconds until it ends.
+    pub(crate) fn measured(mut self) -> Self {
+        self.taken.get_or_insert_default();
+        self
     }
 
     /// Closes the reading end of its stdout.
@@ -135,8 +161,7 @@ impl Watch {
     pub(crate) fn pump(&mut self, duration: Duration) -> Check<Option<ExitStatus>> {
         let end = Instant::now() + duration;
         loop {
-            self.peak_rss = self.peak_rss.max(peak_rss(self.pid()).unwrap_or(0));
-            self.cpu_time = self.cpu_time.max(cpu_time(self.pid()).unwrap_or_default());
+            self.measure();
             if let Some(status) = self.child.try_wait()? {
                 note_end(self.pid());
                 return Ok(Some(status));
@@ -145,10 +170,20 @@ impl Watch {
             if left.is_zero() {
                 return Ok(None);
             }
-            // When the child ends while another process holds its pipes, nothing wakes
-            // this loop, so its waits are short.
-            self.wait_for_output(left.min(Duration::from_millis(2)))?;
+            let nap = match self.taken {
+                Some(_) => left.min(Duration::from_millis(2)),
+                None => left,
+            };
+            self.wait_for_more(nap)?;
             self.drain()?;
+        }
+    }
+
+    fn measure(&mut self) {
+        let pid = self.pid();
+        if let Some(taken) = &mut self.taken {
+            taken.peak_rss = taken.peak_rss.max(peak_rss(pid).unwrap_or(0));
+            taken.cpu_time = taken.cpu_time.max(cpu_time(pid).unwrap_or_default());
         }
     }
 
@@ -156,7 +191,7 @@ impl Watch {
     pub(crate) fn rest(&mut self, duration: Duration) -> Check<Option<ExitStatus>> {
         let end = Instant::now() + duration;
         while Instant::now() < end {
-            self.peak_rss = self.peak_rss.max(peak_rss(self.pid()).unwrap_or(0));
+            self.measure();
             if let Some(status) = self.child.try_wait()? {
                 note_end(self.pid());
                 return Ok(Some(status));
@@ -179,8 +214,7 @@ impl Watch {
         Ok(Finished {
             status,
             elapsed,
-            peak_rss: self.peak_rss,
-            cpu_time: self.cpu_time,
+            taken: self.taken,
             pipes_still_held: self.child.stdout.is_some() || self.child.stderr.is_some(),
             stdout: std::mem::take(&mut self.stdout),
             stderr: std::mem::take(&mut self.stderr),
@@ -200,8 +234,9 @@ impl Watch {
         Ok(())
     }
 
-    fn wait_for_output(&self, nap: Duration) -> Check {
-        let mut pipes = Vec::new();
+    /// Waits for output, or the child's end.
+    fn wait_for_more(&self, nap: Duration) -> Check {
+        let mut pipes = vec![PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
         if let Some(pipe) = &self.child.stdout {
             pipes.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
         }
@@ -210,7 +245,7 @@ impl Watch {
         }
         match poll(
             &mut pipes,
-            PollTimeout::try_from(nap).unwrap_or(PollTimeout::ZERO),
+            PollTimeout::try_from(nap).unwrap_or(PollTimeout::MAX),
         ) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -244,6 +279,12 @@ impl Drop for Watch {
             note_end(self.pid());
         }
     }
+}
+
+fn pidfd_of(child: &Child) -> Check<OwnedFd> {
+    let fd = call!(SYS_pidfd_open, child.id(), 0)?;
+    // SAFETY: the call has just made it, and nothing else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 fn at_end(read: io::Result<usize>) -> Check<bool> {

@@ -83,9 +83,11 @@ impl Stage {
         std::env::var_os("CELLS_LONG").is_some()
     }
 
-    /// How many times to try something that depends on a race: fewer on a slow machine.
+    /// How many times to try something that depends on a race: a quarter of `count` every day, and
+    /// fewer on a slow machine.
     pub(crate) fn times(&self, count: u32) -> u32 {
-        (count / self.patience).max(8)
+        let share = if self.long() { 1 } else { 4 };
+        (count / share / self.patience).max(8)
     }
 
     pub(crate) fn scratch(&self) -> Check<Scratch> {

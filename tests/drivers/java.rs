@@ -1,6 +1,7 @@
 //! What Java code gets from its driver.
 
 use languages::frames::Frame;
+use record::bytes::RawText;
 
 use super::harness::{Bench, other};
 
@@ -9,9 +10,9 @@ fn java() -> Option<Bench> {
 }
 
 /// Runs codes in one process, each with its output and the text of its first result.
-fn check_values(java: &Bench, expected: &[(&str, &str, Option<&str>)]) {
+fn check_values(java: &Bench, args: &[RawText], expected: &[(&str, &str, Option<&str>)]) {
     let codes: Vec<&str> = expected.iter().map(|(code, ..)| *code).collect();
-    for ((code, stdout, text), run) in expected.iter().zip(java.run_each(&codes, &[])) {
+    for ((code, stdout, text), run) in expected.iter().zip(java.run_each(&codes, args)) {
         assert!(run.error.is_none() && run.done, "{code}\n{run:#?}");
         assert_eq!(
             (run.stdout.as_str(), run.texts().first().map(String::as_str)),
@@ -27,7 +28,9 @@ fn the_last_expression_is_the_main_result() {
     let Some(java) = java() else { return };
     check_values(
         &java,
+        &["b \"c\\\n".into(), "é".into()],
         &[
+            ("args.length + args[0]", "", Some("=\"2b \\\"c\\\\\\n\"")),
             (
                 "int x = 40;\nSystem.out.println(\"x is \" + x);\nx + 2",
                 "x is 40\n",
@@ -48,8 +51,6 @@ fn the_last_expression_is_the_main_result() {
             ),
         ],
     );
-    let run = java.run_with(b"args.length + args[0]", &["b \"c\\\n".into(), "é".into()]);
-    assert_eq!(run.texts(), ["=\"2b \\\"c\\\\\\n\""]);
 }
 
 #[test]
@@ -170,6 +171,16 @@ const PROGRAMS: &[(&str, &str)] = &[
     ),
 ];
 
+/// A method `main` that the code calls itself, or that is no program's.
+const NO_PROGRAMS: &[(&str, &str)] = &[
+    ("void main() { System.out.print(1); }\nmain();", "1"),
+    (
+        "class A { static void main(String[] a) { System.out.print(2); } }\nA.main(null);",
+        "2",
+    ),
+    ("class A { int domain(int x) { return x; } }", ""),
+];
+
 /// A program with a thread that may go on after `main`.
 const THREAD: &str = "import java.util.Scanner;\nclass Main { public static void main(String[] args) { new Thread(() -> System.out.print(\"thread\")).start(); } }";
 
@@ -177,10 +188,11 @@ const THREAD: &str = "import java.util.Scanner;\nclass Main { public static void
 fn programs_run_as_java_runs_a_file() {
     let Some(java) = java() else { return };
     let args = ["a".into(), "b c".into()];
-    let codes: Vec<&str> = PROGRAMS.iter().map(|(code, _)| *code).collect();
+    let all = [PROGRAMS, NO_PROGRAMS].concat();
+    let codes: Vec<&str> = all.iter().map(|(code, _)| *code).collect();
     let runs = java.run_each(&codes, &args);
     let thread = java.run_with(THREAD.as_bytes(), &args);
-    let expected = PROGRAMS.iter().copied().chain([(THREAD, "thread")]);
+    let expected = all.into_iter().chain([(THREAD, "thread")]);
     for ((code, stdout), run) in expected.zip(runs.into_iter().chain([thread])) {
         assert!(
             run.error.is_none() && run.status.success(),
@@ -193,19 +205,6 @@ fn programs_run_as_java_runs_a_file() {
         );
         assert!(run.texts().is_empty() && run.done, "{code}");
     }
-    // A method `main` that the code calls itself, or that is no program's.
-    check_values(
-        &java,
-        &[
-            ("void main() { System.out.print(1); }\nmain();", "1", None),
-            (
-                "class A { static void main(String[] a) { System.out.print(2); } }\nA.main(null);",
-                "2",
-                None,
-            ),
-            ("class A { int domain(int x) { return x; } }", "", None),
-        ],
-    );
 }
 
 #[test]
@@ -214,24 +213,6 @@ fn errors_of_programs_have_the_files_own_lines() {
     let code = "package a.b;\n\nclass Main {\n  static int f(String s) {\n    return s.length();\n  }\n  \
                 public static void main(String[] args) {\n    try {\n      f(null);\n    } catch (Exception e) {\n      \
                 throw new IllegalStateException(\"wrapped\", e);\n    }\n  }\n}";
-    let run = java.run(code);
-    let error = run.error();
-    assert_eq!(
-        (error.name.as_str(), error.line, run.status.code()),
-        ("java.lang.IllegalStateException", Some(11), Some(1))
-    );
-    let traceback = error.traceback.join("\n");
-    for line in [
-        "    at a.b.Main.main (main.java:11)\n        throw new IllegalState",
-        "Caused by: java.lang.NullPointerException: Cannot invoke \"String.length()\" because \"s\" is null",
-        "    at a.b.Main.f (main.java:5)\n        return s.length();",
-    ] {
-        assert!(traceback.contains(line), "{traceback}");
-    }
-    for hidden in ["Session", "Program", "reflect"] {
-        assert!(!traceback.contains(hidden), "{traceback}");
-    }
-
     let expected = [
         (
             "class Main {\n  public static void main(String[] a) {\n    int x = \"s\";\n    y = 2;\n  }\n}",
@@ -250,8 +231,30 @@ fn errors_of_programs_have_the_files_own_lines() {
         ),
         ("package p;\nclass A {}", "no class has a method main", 1),
     ];
-    let runs = java.run_each(&expected.map(|(code, ..)| code), &[]);
-    for ((code, message, line), run) in expected.into_iter().zip(runs) {
+    let exit = "class Main { public static void main(String[] a) { System.exit(a.length + 3); } }";
+    let codes = [&[code], &expected.map(|(code, ..)| code)[..], &[exit]].concat();
+    let mut runs = java.run_each(&codes, &[]);
+    let exit = runs.pop().unwrap();
+    assert_eq!((exit.status.code(), exit.error.is_none()), (Some(3), true));
+
+    let error = runs[0].error();
+    assert_eq!(
+        (error.name.as_str(), error.line),
+        ("java.lang.IllegalStateException", Some(11))
+    );
+    let traceback = error.traceback.join("\n");
+    for line in [
+        "    at a.b.Main.main (main.java:11)\n        throw new IllegalState",
+        "Caused by: java.lang.NullPointerException: Cannot invoke \"String.length()\" because \"s\" is null",
+        "    at a.b.Main.f (main.java:5)\n        return s.length();",
+    ] {
+        assert!(traceback.contains(line), "{traceback}");
+    }
+    for hidden in ["Session", "Program", "reflect"] {
+        assert!(!traceback.contains(hidden), "{traceback}");
+    }
+
+    for ((code, message, line), run) in expected.into_iter().zip(&runs[1..]) {
         let error = run.error();
         assert_eq!(
             (error.name.as_str(), error.line, run.is_syntax),
@@ -263,10 +266,8 @@ fn errors_of_programs_have_the_files_own_lines() {
 
     let in_thread = "class Main {\n  public static void main(String[] a) {\n    new Thread(() -> {\n      \
                      throw new RuntimeException(\"x\");\n    }).start();\n  }\n}";
-    assert_eq!(java.run(in_thread).error().line, Some(4));
-    let exit = java
-        .run("class Main { public static void main(String[] a) { System.exit(a.length + 3); } }");
-    assert_eq!((exit.status.code(), exit.error.is_none()), (Some(3), true));
+    let run = java.run(in_thread);
+    assert_eq!((run.error().line, run.status.code()), (Some(4), Some(1)));
 }
 
 #[test]

@@ -11,11 +11,12 @@ fn r() -> Option<Bench> {
 #[test]
 fn visible_values_are_results_and_the_last_is_the_main_one() {
     let Some(r) = r() else { return };
-    for (code, stdout, texts) in [
+    let expected = [
+        ("ls()", "", &["=character(0)"][..]),
         (
             "x <- c(2, 4, 6)\ncat('n =', length(x), '\\n')\nmean(x)",
             "n = 3 \n",
-            &["=[1] 4"][..],
+            &["=[1] 4"],
         ),
         (
             "1; 'two'; invisible(3); 4",
@@ -34,22 +35,24 @@ fn visible_values_are_results_and_the_last_is_the_main_one() {
             "",
             &["=An object of class \"P\"\nSlot \"x\":\n[1] 1\n"],
         ),
-        ("closeAllConnections(); 5", "", &["=[1] 5"]),
         (
             "print.odd <- function(x, ...) stop('broken'); structure(1, class = 'odd')",
             "",
             &["=<a odd that cannot be printed: broken>"],
         ),
-        ("ls()", "", &["=character(0)"]),
         ("commandArgs(TRUE)", "", &["=character(0)"]),
-    ] {
-        let run = r.ok(code);
+    ];
+    let runs = r.run_each(&expected.map(|(code, ..)| code), &[]);
+    for ((code, stdout, texts), run) in expected.into_iter().zip(runs) {
+        assert!(run.error.is_none() && run.done, "{code}\n{run:#?}");
+        assert!(run.status.success(), "{code}\n{run:#?}");
         assert_eq!(
             (run.stdout.as_str(), run.texts()),
             (stdout, texts.iter().map(ToString::to_string).collect()),
             "{code}"
         );
     }
+    assert_eq!(r.ok("closeAllConnections(); 5").texts(), ["=[1] 5"]);
     let run = r.run_with(b"commandArgs(TRUE)", &["b c".into(), "-x".into()]);
     assert_eq!(run.texts(), ["=[1] \"b c\" \"-x\" "]);
 }
@@ -57,11 +60,19 @@ fn visible_values_are_results_and_the_last_is_the_main_one() {
 #[test]
 fn tables_have_three_forms() {
     let Some(r) = r() else { return };
-    let run = r.ok("data.frame(city = c('Lyon', 'Graz <b>\\n'), pop = c(522, 292.5), ok = c(TRUE, NA), day = as.Date('2024-01-02'))",
-    );
-    let forms = &run.results[0].formats;
+    let codes = [
+        "data.frame(city = c('Lyon', 'Graz <b>\\n'), pop = c(522, 292.5), ok = c(TRUE, NA), day = as.Date('2024-01-02'))",
+        "data.frame(n = 1:5000)",
+        "head(mtcars, 2)[1:2]",
+        "data.frame(x = strrep('y', 1:1000 * 5))",
+        "data.frame()",
+    ];
+    let [two, many, named, long, empty] = &r.run_each(&codes, &[])[..] else {
+        panic!("five codes have five runs");
+    };
+    let forms = &two.results[0].formats;
     assert_eq!(
-        parsed(run.results[0].data.as_ref()),
+        parsed(two.results[0].data.as_ref()),
         Some(json!({
             "columns": ["city", "pop", "ok", "day"],
             "types": ["character", "numeric", "logical", "Date"],
@@ -74,24 +85,21 @@ fn tables_have_three_forms() {
         html.contains("<td>Graz &lt;b&gt;") && html.contains("<th>pop</th>"),
         "{html}"
     );
-    let run = r.ok("data.frame(n = 1:5000)");
-    let data = parsed(run.results[0].data.as_ref()).unwrap();
+    let data = parsed(many.results[0].data.as_ref()).unwrap();
     assert_eq!(data["rows"].as_array().unwrap().len(), 1000);
     assert_eq!(data["total_rows"], 5000);
-    let html = run.results[0].formats["text/html"].as_str().unwrap();
+    let html = many.results[0].formats["text/html"].as_str().unwrap();
     assert!(html.contains("5000 rows in all"), "{html}");
-    let run = r.ok("head(mtcars, 2)[1:2]");
-    let data = parsed(run.results[0].data.as_ref()).unwrap();
+    let data = parsed(named.results[0].data.as_ref()).unwrap();
     assert_eq!(data["index"], json!(["Mazda RX4", "Mazda RX4 Wag"]));
-    let run = r.ok("data.frame(x = strrep('y', 1:1000 * 5))");
-    let data = parsed(run.results[0].data.as_ref()).unwrap();
+    let data = parsed(long.results[0].data.as_ref()).unwrap();
     assert!(
         data.to_string().len() <= 768 << 10,
         "{}",
         data.to_string().len()
     );
-    let run = r.ok("data.frame()");
-    assert_eq!(run.results[0].formats.len(), 1);
+    assert_eq!(empty.results[0].formats.len(), 1);
+    assert!(empty.status.success());
 }
 
 #[test]

@@ -272,12 +272,12 @@ fn a_broken_object_breaks_nothing_else() {
             &["text/html: RecursionError"],
         ),
         (
-            "def __repr__(self): return 'A'\n    def _repr_html_(self): return 'x' * (1 << 30)",
+            "def __repr__(self): return 'A'\n    def _repr_html_(self): return 'x' * (1 << 26)",
             "A",
             &["text/html: ValueError"],
         ),
         (
-            "def __repr__(self): return 'A'\n    def _repr_png_(self): return bytes(1 << 30)",
+            "def __repr__(self): return 'A'\n    def _repr_png_(self): return bytes(1 << 26)",
             "A",
             &["image/png: ValueError"],
         ),

@@ -12,7 +12,7 @@ pub(crate) const SUITE: Suite = Suite {
     name: "crowd",
     covers: &[22],
     attacks: &[],
-    scenes: &[scene("two-hundred-at-once", two_hundred_at_once).needs(&[Need::Alone])],
+    scenes: &[scene("hundreds-at-once", hundreds_at_once).needs(&[Need::Alone])],
     actors: &[],
 };
 
@@ -20,8 +20,8 @@ fn code_of(number: u32) -> i32 {
     (number % 120) as i32
 }
 
-/// Each cell ends in its own way and has its own, correct record.
-fn two_hundred_at_once(stage: &Stage) -> Check {
+/// Each cell ends in its own way and has its own, correct record. Every day they are fifty.
+fn hundreds_at_once(stage: &Stage) -> Check {
     let marker = Marker::new()?;
     let scratch = stage.scratch()?;
     let mut children = Vec::new();

@@ -66,6 +66,7 @@ const BOUND: u64 = 8 << 20;
 fn reader_that_pauses(stage: &Stage) -> Check {
     let quiet = stage
         .probe("output/flood", ["1", "1"])
+        .measured()
         .run()?
         .ended(Outcome::Ok)?;
     let mut watch = stage
@@ -74,6 +75,7 @@ fn reader_that_pauses(stage: &Stage) -> Check {
         .option(["--events", "-"])
         .limit("output", "512M")
         .limit("wall", "500ms")
+        .measured()
         .spawn()?;
     watch.rest(Duration::from_millis(1_500))?;
     let process = watch.until_end(stage.patience())?;
@@ -83,7 +85,7 @@ fn reader_that_pauses(stage: &Stage) -> Check {
     assert_eq!(record["outcome"], "timeout");
     // All output of the program was delivered.
     assert_eq!(record["stdout"].as_str(), Some(&*text(&events, "stdout")));
-    let (before, after) = (quiet.process.peak_rss, process.peak_rss);
+    let (before, after) = (quiet.process.taken()?.peak_rss, process.taken()?.peak_rss);
     stage.note(format!(
         "peak {} KiB, quiet {} KiB",
         after >> 10,

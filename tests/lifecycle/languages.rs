@@ -50,18 +50,8 @@ pub(crate) const SUITE: Suite = Suite {
                 let code = "to <- file('/proc/self/fd/4', 'wb', raw = TRUE); writeBin(as.raw(rep(255, 2^20)), to); close(to); cat('1\\n'); 5";
                 spoils(stage, "r", code)
             }).needs(&[Need::Program("Rscript")]),
-        scene("java-finds-classes-of-the-class-path", java_class_path)
+        scene("java-has-values-and-finds-classes", java_class_path)
             .needs(&[Need::Program("javac")]),
-        scene("java-has-values", |stage| {
-                let code = "int x = 40;\nSystem.out.println(args[0]);\nx + 2";
-                let run = stage.code("jshell", code).arguments(["a b"]).run()?;
-                let run = run.ended(Outcome::Ok)?;
-                assert_eq!(
-                    (texts(&run), run.stdout()),
-                    (vec!["42".to_owned()], "a b\n")
-                );
-                Ok(())
-            }).needs(&[Need::Program("javac")]),
         scene("java-that-fills-its-heap-is-out-of-memory", |stage| {
                 let code =
                     "List<int[]> all = new ArrayList<>(); while (true) all.add(new int[1 << 20]);";
@@ -125,17 +115,21 @@ fn java_class_path(stage: &Stage) -> Check {
     javac.arg("-d").arg(&classes).arg(&source);
     let compiled = process::finish(&mut javac, stage.within(60_000))?;
     assert_eq!(compiled.code(), 0, "{}", compiled.complaint());
-    for code in [
-        "import lib.Hi; System.out.print(Hi.n);",
-        "import lib.Hi; class M { public static void main(String[] a) { System.out.print(Hi.n); } }",
-    ] {
-        let run = stage
-            .code("java", code)
-            .ro(&classes, std::path::Path::new("/classes"))
+    let run = |code: &str| {
+        let cell = stage.code("jshell", code).arguments(["a b"]);
+        cell.ro(&classes, std::path::Path::new("/classes"))
             .option(["--env", "CLASSPATH=/classes"])
             .run()?
-            .ended(Outcome::Ok)?;
-        assert_eq!(run.stdout(), "7", "{code}");
-    }
+            .ended(Outcome::Ok)
+    };
+    let snippets = run("import lib.Hi;\nint x = 40;\nSystem.out.println(args[0] + Hi.n);\nx + 2")?;
+    assert_eq!(
+        (texts(&snippets), snippets.stdout()),
+        (vec!["42".to_owned()], "a b7\n")
+    );
+    let program = run(
+        "import lib.Hi; class M { public static void main(String[] a) { System.out.print(Hi.n); } }",
+    )?;
+    assert_eq!(program.stdout(), "7");
     Ok(())
 }

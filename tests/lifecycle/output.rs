@@ -76,11 +76,13 @@ fn a_gigabyte(stage: &Stage) -> Check {
     let quiet = stage
         .probe("output/flood", ["1", "1"])
         .limit("output", "256K")
+        .measured()
         .run()?
         .ended(Outcome::Ok)?;
     let run = stage
         .probe("output/flood", ["1073741824", "65536"])
         .limit("output", "256K")
+        .measured()
         .limit("wall", &stage.duration(60_000))
         .limit("cpu-time", &stage.duration(60_000))
         .deadline(120_000)
@@ -96,7 +98,10 @@ fn a_gigabyte(stage: &Stage) -> Check {
         (kept as u64).abs_diff(cut.kept) < 100,
         "{kept} bytes, {cut:?}"
     );
-    let (before, after) = (quiet.process.peak_rss, run.process.peak_rss);
+    let (before, after) = (
+        quiet.process.taken()?.peak_rss,
+        run.process.taken()?.peak_rss,
+    );
     stage.note(format!(
         "peak {} KiB, quiet {} KiB",
         after >> 10,

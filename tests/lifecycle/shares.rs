@@ -10,7 +10,6 @@ use nix::sys::stat::Mode;
 use crate::cells::cell::Run;
 use crate::cells::left::Marker;
 use crate::cells::prelude::*;
-use crate::cells::process::Watch;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "shares",
@@ -222,12 +221,12 @@ fn limits_of_processes(stage: &Stage) -> Check {
 /// The supervisor counts denials in the caller's time: a program that never stops
 /// asking must not get much of it.
 fn supervisors_time(stage: &Stage) -> Check {
-    let mut command = stage
+    let cell = stage
         .probe("shares/ask-for-what-is-denied", [])
         .limit("wall", "1s")
-        .command();
-    let process = Watch::start(&mut command)?.until_end(stage.patience())?;
-    let (used, elapsed) = (process.cpu_time, process.elapsed);
+        .measured();
+    let process = cell.finish()?;
+    let (used, elapsed) = (process.taken()?.cpu_time, process.elapsed);
     let run = Run::of(process)?.ended(Outcome::Timeout)?;
     stage.note(format!("{used:?} for {} calls", run.record.denied[0].count));
     assert!(used < elapsed * 2 / 5, "{used:?} of {elapsed:?}");

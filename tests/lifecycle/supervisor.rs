@@ -49,10 +49,12 @@ fn moments(stage: &Stage) -> Check<Vec<Duration>> {
     Ok((0..count).map(|moment| whole * moment / count).collect())
 }
 
+/// Its limit on time is longer than a busy harness may take to look at all processes.
 fn start(stage: &Stage, probe: &str, marker: &Marker) -> Check<Watch> {
     stage
         .probe(probe, [marker.word()])
         .limit("processes", "64")
+        .limit("wall", &stage.duration(120_000))
         .spawn()
 }
 

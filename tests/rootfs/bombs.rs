@@ -1,7 +1,7 @@
 //! Sources that would take the host's disk or memory, by every way in.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
@@ -42,10 +42,12 @@ fn bombs() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (0..count).fold(Layer::new(), add).bytes()
     };
     let name = "n".repeat(1_000_000);
+    // In megabytes.
+    let (large, names) = if is_long() { (40, 100) } else { (12, 12) };
     vec![
         (
             "a large file",
-            Layer::new().file("large", compressible(40)).bytes(),
+            Layer::new().file("large", compressible(large)).bytes(),
             "more than 8388608 bytes",
         ),
         (
@@ -69,58 +71,65 @@ fn bombs() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ),
         (
             "names of a megabyte",
-            many(100, &|layer, n| layer.long(&format!("{name}{n}"))),
+            many(names, &|layer, n| layer.long(&format!("{name}{n}"))),
             "header of more than 262144",
         ),
     ]
 }
 
-/// A source for each way in: a path, or the content of standard input.
-fn ways(place: &Place, rootfs: &[u8]) -> Vec<(&'static str, PathBuf, bool)> {
-    let put = |name: &str, content: &[u8]| {
-        fs::write(place.path(name), content).unwrap();
-        place.path(name)
-    };
-    let mut oci = layout(&[gzip(rootfs)]);
-    oci.write(&place.path("oci"));
-    let archive = oci.archive();
+/// A way in: its name, that of the file, and what puts a root file system there.
+type Way = (&'static str, &'static str, fn(&Path, &[u8]));
+
+const WAYS: [Way; 12] = [
+    ("an OCI directory", "oci", |path, rootfs| {
+        layout(&[gzip(rootfs)]).write(path);
+    }),
+    ("an OCI archive", "oci.tar", |path, rootfs| {
+        put(path, &layout(&[gzip(rootfs)]).archive());
+    }),
+    ("an OCI archive in gzip", "oci.tar.gz", |path, rootfs| {
+        put(path, &gzip(&layout(&[gzip(rootfs)]).archive()));
+    }),
     // Docker 25 and later write both.
-    oci.0.insert("manifest.json".into(), b"[]".to_vec());
-    let docker = saved(rootfs);
-    vec![
-        ("an OCI directory", place.path("oci"), false),
-        ("an OCI archive", put("oci.tar", &archive), false),
-        (
-            "an OCI archive in gzip",
-            put("oci.tar.gz", &gzip(&archive)),
-            false,
-        ),
-        (
-            "an archive of docker 25",
-            put("new.tar.zst", &zstd(&oci.archive())),
-            false,
-        ),
-        ("an archive of docker", put("old.tar", &docker), false),
-        (
-            "an archive of docker in gzip",
-            put("old.tar.gz", &gzip(&docker)),
-            false,
-        ),
-        ("tar", put("rootfs.tar", rootfs), false),
-        ("tar in gzip", put("rootfs.tar.gz", &gzip(rootfs)), false),
-        ("tar in zstd", put("rootfs.tar.zst", &zstd(rootfs)), false),
-        ("standard input", put("input.tar.gz", &gzip(rootfs)), true),
-        (
-            "an image on standard input",
-            put("input.tar", &docker),
-            true,
-        ),
-        (
-            "what starts like an image",
-            put("like.tar.gz", &gzip(&like_an_image(rootfs))),
-            false,
-        ),
-    ]
+    ("an archive of docker 25", "new.tar.zst", |path, rootfs| {
+        let both = layout(&[gzip(rootfs)]).with("manifest.json", "[]");
+        put(path, &zstd(&both.archive()));
+    }),
+    ("an archive of docker", "old.tar", |path, rootfs| {
+        put(path, &saved(rootfs));
+    }),
+    (
+        "an archive of docker in gzip",
+        "old.tar.gz",
+        |path, rootfs| put(path, &gzip(&saved(rootfs))),
+    ),
+    ("tar", "rootfs.tar", |path, rootfs| put(path, rootfs)),
+    ("tar in gzip", "rootfs.tar.gz", |path, rootfs| {
+        put(path, &gzip(rootfs));
+    }),
+    ("tar in zstd", "rootfs.tar.zst", |path, rootfs| {
+        put(path, &zstd(rootfs));
+    }),
+    ("standard input", INPUT, |path, rootfs| {
+        put(path, &gzip(rootfs));
+    }),
+    ("an image on standard input", INPUT, |path, rootfs| {
+        put(path, &saved(rootfs));
+    }),
+    (
+        "what starts like an image",
+        "like.tar.gz",
+        |path, rootfs| {
+            put(path, &gzip(&like_an_image(rootfs)));
+        },
+    ),
+];
+
+/// The file that is the standard input.
+const INPUT: &str = "input";
+
+fn put(path: &Path, content: &[u8]) {
+    fs::write(path, content).unwrap();
 }
 
 /// As docker saved an image before version 25.
@@ -150,12 +159,9 @@ fn like_an_image(rootfs: &[u8]) -> Vec<u8> {
     [&start, rootfs].concat()
 }
 
-fn import(place: &Place, source: &std::path::Path, is_input: bool, max_size: &str) -> Command {
-    let path = if is_input {
-        std::path::Path::new("-")
-    } else {
-        source
-    };
+fn import(place: &Place, source: &Path, max_size: &str) -> Command {
+    let is_input = source.ends_with(INPUT);
+    let path = if is_input { Path::new("-") } else { source };
     let words = ["rootfs", "import", "some", "--max-size", max_size].map(AsRef::as_ref);
     let words: Vec<&std::ffi::OsStr> = words.into_iter().chain([path.as_os_str()]).collect();
     let mut command = place.command(&words);
@@ -170,10 +176,12 @@ fn import(place: &Place, source: &std::path::Path, is_input: bool, max_size: &st
 fn no_way_in_takes_more_disk_or_memory_than_allowed() {
     for (number, (bomb, rootfs, reason)) in bombs().into_iter().enumerate() {
         let place = Place::new();
-        let ways = ways(&place, &rootfs).into_iter().enumerate();
+        let ways = WAYS.into_iter().enumerate();
         let chosen = ways.filter(|(way, _)| is_long() || way % 5 == number);
-        for (_, (way, source, is_input)) in chosen {
-            let mut command = import(&place, &source, is_input, "8M");
+        for (_, (way, file, put)) in chosen {
+            let source = place.path(file);
+            put(&source, &rootfs);
+            let mut command = import(&place, &source, "8M");
             let (ended, memory, disk) = place.watch(&mut command);
             println!(
                 "{bomb}, {way}: {} KiB, {} KiB: {}",
@@ -209,7 +217,7 @@ fn long_paths_take_little_memory() {
     let source = place.path("oci");
     layout(&[gzip(&rootfs)]).write(&source);
     for (max_size, is_refused) in [("32M", true), ("1G", false)] {
-        let mut command = import(&place, &source, false, max_size);
+        let mut command = import(&place, &source, max_size);
         let (ended, memory, _) = place.watch(&mut command);
         println!("{max_size}: {} KiB: {}", memory >> 10, ended.stderr);
         assert!(memory < MAX_MEMORY / 2, "{max_size}: {memory}");
@@ -280,7 +288,7 @@ fn documents_take_little_memory() {
     ] {
         let source = place.path("documents.tar");
         fs::write(&source, files.archive()).unwrap();
-        let (ended, memory, _) = place.watch(&mut import(&place, &source, false, "8M"));
+        let (ended, memory, _) = place.watch(&mut import(&place, &source, "8M"));
         println!("{name}: {} KiB: {}", memory >> 10, ended.stderr);
         ended.assert_refused(reason);
         assert!(memory < MAX_MEMORY, "{name}: {memory}");

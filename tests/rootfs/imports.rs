@@ -186,20 +186,18 @@ fn every_kind_of_source_gives_the_same_tree() {
         .status()
         .unwrap();
     assert!(unpacked.success());
+    let zipped = gzip(&image.archive());
     let sources = [
         place.path("layout"),
         place.path("padded"),
         put("image.tar", &image.archive()),
-        put("image.tar.gz", &gzip(&image.archive())),
+        put("image.tar.gz", &zipped),
         put("docker.tar", &docker),
         put("docker.tar.zst", &zstd(&docker)),
         put("plain.tar", &rootfs),
         put("plain.tar.gz", &gzip(&rootfs)),
         put("plain.tar.zst", &zstd(&rootfs)),
-        put(
-            "padded.tar.gz",
-            &[gzip(&image.archive()), vec![0; 9000]].concat(),
-        ),
+        put("padded.tar.gz", &[zipped.clone(), vec![0; 9000]].concat()),
         put(
             "pzstd.tar.zst",
             &[b"\x50\x2a\x4d\x18\x04\0\0\0size".to_vec(), zstd(&rootfs)].concat(),

@@ -14,7 +14,8 @@ use crate::http_client::{Answer, Http};
 use crate::long::is_long;
 use crate::random::Random;
 
-const STEPS: usize = 30;
+/// Steps of the honest client: every day, and with `CELLS_LONG`.
+const STEPS: [usize; 2] = [12, 30];
 const MOST_CONTEXTS: usize = 3;
 /// Tenants are the users of the socket and three tokens, so each has four of these alone.
 const CELLS: &str = "32";
@@ -307,7 +308,7 @@ fn play_honest(http: &Http, seed: u64) {
     honest.create();
     let taken = http.post("/v1/contexts/h1/checkpoints", &json!({}));
     honest.carries = taken.status < 300;
-    for step in 0..STEPS {
+    for step in 0..STEPS[usize::from(is_long())] {
         let names: Vec<String> = honest.contexts.keys().cloned().collect();
         if names.is_empty() || (names.len() < MOST_CONTEXTS && honest.random.below(6) == 0) {
             honest.create();
