@@ -139,10 +139,11 @@ macro_rules! directory {
 const MODULES: DriverFile = DriverFile {
     path: concat!(directory!(), "/modules"),
     content: modules!(
-        "codefile" "describe" "display" "doublefork" "ending" "errors" "eventloop" "figures"
-        "hooks" "immortal" "interrupts" "ipython" "magics" "main" "notebook" "output" "packages"
-        "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "streams" "tables"
-        "template" "timing" "tracebacks" "workers"
+        "capturing" "codefile" "commands" "decorators" "definitions" "describe" "display" "doublefork" "ending"
+        "errors" "eventloop" "figures" "formatters" "history" "hooks" "immortal" "inline" "interrupts"
+        "ipython" "kernel" "magics" "main" "notebook" "output" "packages" "pretty" "protocol"
+        "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "standins" "streams"
+        "tables" "template" "timing" "tracebacks" "workers"
     ),
 };
 
@@ -159,7 +160,7 @@ const COMPILER: Compiler = Compiler {
         directory!(),
     ],
     input: modules!(
-        "codefile" "display" "ending" "errors" "eventloop" "interrupts" "main" "output" "protocol"
+        "codefile" "display" "ending" "errors" "eventloop" "history" "interrupts" "main" "output" "protocol"
         "results" "rich" "session" "source" "streams" "tracebacks"
     ),
     digest: include_str!(concat!(env!("OUT_DIR"), "/python.digest")),

@@ -1,12 +1,13 @@
-"""What `from IPython.display import …` gives where IPython is not installed."""
+"""What `from IPython.display import …` gives where IPython is not installed. Its other modules are in
+`standins`."""
 
 import os
 from base64 import b64encode
 from html import escape
-from _frozen_importlib import ModuleSpec
 
+from . import inline
 from .display import DisplayHandle, clear_output, display_with, publish_display_data, update_display
-from .session import display, get_ipython
+from .session import display
 
 
 class DisplayObject:
@@ -237,10 +238,6 @@ def displays(kind):
     return display_kind
 
 
-def no_settings(*_, **__):
-    """Settings of notebooks that mean nothing here."""
-
-
 OBJECTS = (Audio, Code, DisplayHandle, DisplayObject, FileLink, GeoJSON, HTML, IFrame, Image)
 OBJECTS += (JSON, Javascript, Latex, Markdown, Math, Pretty, SVG, TextDisplayObject, Video)
 OBJECTS += (YouTubeVideo,)
@@ -250,29 +247,10 @@ NAMES.update(
     clear_output=clear_output,
     publish_display_data=publish_display_data,
     update_display=update_display,
-    set_matplotlib_close=no_settings,
-    set_matplotlib_formats=no_settings,
+    set_matplotlib_close=inline.set_close,
+    set_matplotlib_formats=inline.set_formats,
 )
 for kind in (HTML, JSON, Javascript, Latex, Markdown, Pretty, SVG):
     NAMES["display_" + kind.__name__.lower()] = displays(kind)
 for kind in OBJECTS:
     kind.__module__ = "IPython.core.display"
-
-
-class StandIn:
-    """The loader of IPython's modules where there is none."""
-
-    def create_module(self, spec):
-        return None
-
-    def exec_module(self, module):
-        space = vars(module)
-        if module.__name__ == "IPython":
-            space.update(__version__="9.0", version_info=(9, 0), display=display)
-            space.update(get_ipython=get_ipython)
-        elif module.__name__ != "IPython.core":
-            space.update(NAMES, __all__=sorted(NAMES))
-
-
-def stand_in(module):
-    return ModuleSpec(module, StandIn(), is_package=module in ("IPython", "IPython.core"))

@@ -25,6 +25,18 @@ def transform(code):
     return "".join(statements(lines))
 
 
+def transform_by(code, cleanup, post):
+    """The code as Python, with functions of the code's own before and after that; each takes and
+    gives lines."""
+    lines = decoded(code).splitlines(True)
+    for function in cleanup:
+        lines = function(lines)
+    lines = transform("".join(lines).encode("utf-8", "surrogatepass")).splitlines(True)
+    for function in post:
+        lines = function(lines)
+    return "".join(lines).encode("utf-8", "surrogatepass")
+
+
 def statements(lines):
     """The lines, with those replaced that begin a statement as Python cannot."""
     lines = iter(lines)
