@@ -15,6 +15,16 @@ class UsageError(Exception):
 UsageError.__module__ = "builtins"  # as IPython shows it, without a package
 
 
+def unknown(mark, name, known, others):
+    """Why a magic is not run."""
+    text = "%s%s is not a magic that cells have" % (mark, name)
+    if name[:1] == "%":
+        return "%" + name + " takes the rest of the code, so it has to be the first line"
+    if name in others:
+        text = "%s is there as %s%s only" % (mark + name, "%" if mark == "%%" else "%%", name)
+    return "%s; there are %s" % (text, ", ".join(mark + each for each in sorted(known)))
+
+
 def interpreter():
     for path in "/bin/bash", "/bin/sh":
         if os.path.exists(path):

@@ -3,7 +3,7 @@ that packages ask for."""
 
 import sys
 
-from . import commands, session
+from . import session
 
 
 class Config(dict):
@@ -147,6 +147,8 @@ class Magics:
     """The magics by their kind and name: functions of the line, or of the line and the cell."""
 
     def __init__(self, shell):
+        from . import commands
+
         self.shell = shell
         self.magics = {"line": {}, "cell": {}}
         for kind, table in ("line", commands.LINE_MAGICS), ("cell", commands.CELL_MAGICS):
@@ -238,3 +240,15 @@ class HistoryManager:
     def get_tail(self, n=10, raw=True, output=False, include_latest=False):
         last = len(self.input_hist_raw) - (not include_latest)
         return list(self.get_range(0, max(1, last - n), last, raw, output))
+
+
+# The parts of the shell by their names there.
+PARTS = {
+    "config": lambda shell: Config(),
+    "display_pub": lambda shell: DisplayPublisher(),
+    "events": Events,
+    "extension_manager": Extensions,
+    "kernel": Kernel,
+    "magics_manager": Magics,
+    "meta": lambda shell: Config(),
+}

@@ -18,7 +18,9 @@ def transform(code):
     for index, line in enumerate(lines):
         if line.startswith("%%"):
             name, _, rest = line[2:].strip().partition(" ")
-            call = "run_cell_magic(%r, %r, %r)" % (name, rest.strip(), "".join(lines[index + 1 :]))
+            cell = "".join(lines[index + 1 :])
+            cell += "\n" * (not cell.endswith("\n"))
+            call = "run_cell_magic(%r, %r, %r)" % (name, rest.strip(), cell)
             return "".join(lines[:index]) + "get_ipython()." + call + "\n"
         if line.strip() and not line.lstrip().startswith("#"):
             break

@@ -6,8 +6,7 @@ import os
 import re
 import sys
 
-from . import commands, formatters, kernel, results, session, source
-from .commands import UsageError
+from . import session, source
 
 # pip as a command of its own, which needs no shell.
 PIP = re.compile(r"\s*(?:pip3?|\S*python3? +-m +pip) +(?!.*[|&;<>`])")
@@ -31,13 +30,6 @@ class ZMQInteractiveShell:
     parent_header = {}
 
     def __init__(self):
-        self.config = kernel.Config()
-        self.kernel = kernel.Kernel(self)
-        self.events = kernel.Events(self)
-        self.display_formatter = formatters.display_formatter
-        self.display_pub = kernel.DisplayPublisher()
-        self.extension_manager = kernel.Extensions(self)
-        self.magics_manager = kernel.Magics(self)
         self.input_transformers_cleanup = source.cleanup_transformers
         self.input_transformers_post = source.line_transformers
         self.input_transformer_manager = self
@@ -46,9 +38,24 @@ class ZMQInteractiveShell:
         self.line_transforms = source.line_transformers
         self.ast_transformers = source.ast_transformers
         self.configurables = []
-        self.meta = kernel.Config()
         self.user_ns_hidden = {}
         session.shell = self
+
+    def __getattr__(self, name):
+        """The larger parts, when something first asks for them."""
+        if name == "display_formatter":
+            from . import formatters
+
+            part = formatters.display_formatter
+        else:
+            from . import kernel
+
+            make = kernel.PARTS.get(name)
+            if make is None:
+                raise AttributeError("the shell of a cell has no %r" % name)
+            part = make(self)
+        setattr(self, name, part)
+        return part
 
     @classmethod
     def instance(cls, *_, **__):
@@ -74,12 +81,16 @@ class ZMQInteractiveShell:
 
     @property
     def history_manager(self):
+        from . import kernel
+
         return kernel.HistoryManager(session.history)
 
     # ------------------------------------------------------------------ commands
 
     def system(self, command):
         """Runs a command of the shell; its status is `_exit_code`."""
+        from . import commands
+
         command = self.expand(command)
         is_pip = PIP.match(command)
         if is_pip:
@@ -93,6 +104,8 @@ class ZMQInteractiveShell:
         """The lines that a command prints."""
         import subprocess
 
+        from . import commands
+
         commands.flush()
         command = [commands.interpreter(), "-c", self.expand(command)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -102,16 +115,20 @@ class ZMQInteractiveShell:
     def run_line_magic(self, magic_name, line, _stack_depth=1):
         magic = self.find_line_magic(magic_name)
         if magic is None:
-            known = self.magics_manager.magics
-            raise UsageError(unknown("%", magic_name, known["line"], known["cell"]))
+            self.refuse("%", magic_name, "line", "cell")
         return magic(self.expand(line) if magic_name not in ("time", "timeit") else line)
 
     def run_cell_magic(self, magic_name, line, cell):
         magic = self.find_cell_magic(magic_name)
         if magic is None:
-            known = self.magics_manager.magics
-            raise UsageError(unknown("%%", magic_name, known["cell"], known["line"]))
+            self.refuse("%%", magic_name, "cell", "line")
         return magic(line, cell)
+
+    def refuse(self, mark, name, kind, other):
+        from . import commands
+
+        known = self.magics_manager.magics
+        raise commands.UsageError(commands.unknown(mark, name, known[kind], known[other]))
 
     def magic(self, arg_s):
         name, _, rest = arg_s.lstrip("%").partition(" ")
@@ -140,6 +157,8 @@ class ZMQInteractiveShell:
 
     def run_cell(self, raw_cell, *_, **__):
         """Executes code in `__main__`, and shows the value of a last expression."""
+        from . import kernel, results
+
         result = kernel.ExecutionResult()
         try:
             result.result = self.evaluate(raw_cell)
@@ -277,16 +296,6 @@ class ZMQInteractiveShell:
 
 # As packages look for it in the text of the type.
 ZMQInteractiveShell.__module__ = "ipykernel.zmqshell"
-
-
-def unknown(mark, name, known, others):
-    """Why a magic is not run."""
-    text = "%s%s is not a magic that cells have" % (mark, name)
-    if name[:1] == "%":
-        return "%" + name + " takes the rest of the code, so it has to be the first line"
-    if name in others:
-        text = "%s is there as %s%s only" % (mark + name, "%" if mark == "%%" else "%%", name)
-    return "%s; there are %s" % (text, ", ".join(mark + each for each in sorted(known)))
 
 
 shell = ZMQInteractiveShell()

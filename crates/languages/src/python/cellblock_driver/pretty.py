@@ -92,7 +92,7 @@ class Printer:
         printer = self.printer_of and self.printer_of(value)
         if printer:
             printer(value, self, is_cycle)
-        elif not isinstance(value, type) and callable(getattr(kind, "_repr_pretty_", None)):
+        elif has_printer(value):
             value._repr_pretty_(self, is_cycle)
         elif kind in OPENING and (value or kind is not set) and len(value) <= self.max_seq_length:
             self.items(value, kind, is_cycle)
@@ -137,6 +137,17 @@ class Printer:
             self.parts.append(item)
             before, newline, last = item.rpartition("\n")
             self.column = len(last) if newline else self.column + len(item)
+
+
+def has_printer(value):
+    """Whether `_repr_pretty_` makes the object's text: a class's own `__repr__` comes before a
+    method that it inherits."""
+    for base in type(value).__mro__ if not isinstance(value, type) else ():
+        if "_repr_pretty_" in vars(base):
+            return callable(vars(base)["_repr_pretty_"])
+        if base is not object and "__repr__" in vars(base):
+            return False
+    return False
 
 
 def pretty(value, printer_of=None, **options):

@@ -144,9 +144,9 @@ def describe(value, failed, about):
             if key not in bundle:
                 bundle[key] = ask(value, "_repr_%s_" % method, failed, key, about)
         if "text/plain" not in bundle and hasattr(type(value), "_repr_pretty_"):
-            from .pretty import pretty
+            from . import pretty
 
-            data = attempt(pretty, value, "text/plain", failed)
+            data = attempt(pretty.pretty, value, "text/plain", failed)
             bundle.update({} if data is None else {"text/plain": data})
     bundle.update(given)
     if session.formatters:

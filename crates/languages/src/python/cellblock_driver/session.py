@@ -37,7 +37,7 @@ class Session:
         self.excepthook = sys.excepthook
         regions = self.perform, self.finish, self.report, self.list_variables
         self.interrupts = protocol.interrupts = Interrupts(regions, protocol.Channel.write)
-        builtins.display, builtins.get_ipython = display, get_ipython
+        offer()
         builtins.input = input
         builtins.print = streams.print
         streams.unbuffer()
@@ -153,7 +153,7 @@ class Session:
     def enter(self, request):
         """Makes the process look as if Python had been started with this code."""
         sys.argv = [request.name, *request.arguments]
-        source = Source(request.code, request.name)
+        source = Source(request.code, request.name, request.directory)
         path = os.path.join(request.directory, request.name)
         if request.has_file and any(word in request.code for word in (*OF_FILES, os.fsencode(request.name))):
             from . import codefile
@@ -201,6 +201,11 @@ class Session:
                 getattr(sys, name).flush()
             except Exception:
                 pass  # closed, or not there; Python itself reports it at its end
+
+
+def offer():
+    """Makes the names that notebooks have beside Python's own."""
+    builtins.display, builtins.get_ipython, builtins.__IPYTHON__ = display, get_ipython, True
 
 
 def note_failure(error):

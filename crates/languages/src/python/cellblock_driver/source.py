@@ -24,8 +24,8 @@ def is_coroutine(code):
 class Source:
     future = 0  # what earlier executions have imported of `__future__`
 
-    def __init__(self, code, name):
-        self.code, self.name = code, name
+    def __init__(self, code, name, directory=""):
+        self.code, self.name, self.directory = code, name, directory
         self.python = code  # without what only notebooks have
         self.is_parsed = False
 
@@ -106,7 +106,8 @@ def show(linecache):
     cache = getattr(linecache, "cache", None)
     while unshown and type(cache) is dict:
         name, source = unshown.popitem()
-        cache[name] = len(source.code), None, source.lines(), name
+        path = source.directory + "/" + name  # where some packages look for it
+        cache[name] = cache[path] = len(source.code), None, source.lines(), name
 
 
 def decoded(code):

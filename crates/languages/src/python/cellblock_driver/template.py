@@ -106,6 +106,7 @@ def serve(number, names, load):
     reserved = rehearsal.reserve()
     for name in MODULES.split():
         load(name)
+    load("session").offer()  # packages look for it at their import
     # The modules of packages are imported as a program would import them.
     for name in names:
         importlib.import_module(name)
