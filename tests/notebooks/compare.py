@@ -49,6 +49,8 @@ class Cell:
         self.error = None
 
     def show(self, bundle, name=None):
+        if not bundle:
+            return  # nobody sees it
         if self.waiting:
             self.shown, self.names, self.waiting = [], [], False
         self.shown.append(shown(bundle))

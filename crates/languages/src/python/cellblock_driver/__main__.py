@@ -18,9 +18,7 @@ def read(name):
 def source(name):
     """The source of a module. This needs no builtins, which a program may replace."""
     start = b"\f%s\n" % name.encode()
-    begin = modules.index(start) + len(start)
-    end = modules.find(b"\f", begin)
-    return modules[begin:] if end < 0 else modules[begin:end]
+    return modules.split(start, 1)[1].split(b"\f", 1)[0]
 
 
 def read_compiled():

@@ -76,14 +76,17 @@ def is_guarded(code, line):
 
 def joined(codes, reduced):
     """All codes as one file; of those at the places `reduced` only what they define."""
-    if len(codes) == 1 and not reduced and b"await" not in codes[0]:
-        return codes[0]
+    if len(codes) == 1 and not reduced and b"coding" in codes[0]:
+        return codes[0]  # which may have another encoding
     known = set(dir(builtins)) - OWN | {"__file__"}
     future, pieces = [], []
     for place, code in enumerate(codes):
         pieces.append(piece(decoded(code), place in reduced, known, future))
     head = "from __future__ import %s\n" % ", ".join(sorted(set(future)))
-    return (head if future else "").encode() + b"\n".join(pieces)
+    whole = (head if future else "").encode() + b"\n".join(pieces)
+    # It is UTF-8, whatever the comment of one of them said.
+    lines = whole.split(b"\n", 2)
+    return b"\n".join([line.replace(b"coding", b"c0ding") for line in lines[:2]] + lines[2:])
 
 
 def piece(code, is_reduced, known, future):
@@ -95,11 +98,17 @@ def piece(code, is_reduced, known, future):
         if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
             future += [alias.name for alias in statement.names]
             blank(lines, statement)
-        elif names.awaits or (is_reduced and not defines(statement, known)):
+        elif names.awaits or is_value(statement) or (is_reduced and not defines(statement, known)):
             blank(lines, statement)
         elif not is_guard(statement):
             known |= names.made
     return b"\n".join(lines)
+
+
+def is_value(statement):
+    """Whether it does nothing but have a value, as the last line of a notebook's cell."""
+    is_text = isinstance(getattr(statement, "value", None), ast.Constant)
+    return isinstance(statement, ast.Expr) and not is_text and not Names(statement).called
 
 
 def defines(statement, known):

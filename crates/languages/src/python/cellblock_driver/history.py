@@ -43,8 +43,16 @@ class History:
         self.own.update(names)
         self.scope.update(names)
 
+    def is_the_codes(self, name):
+        """Whether the code has given that name to something else, and so has it."""
+        if name == "_" and hasattr(builtins, "_"):
+            return True  # as gettext.install() does
+        return name in self.scope and self.scope[name] is not self.own.get(name)
+
     def begin(self, source):
         """Notes code that is about to be executed."""
+        if "_" in self.own and hasattr(builtins, "_"):
+            self.rename("_", self.own["_"], None)
         text = decoded(source.code)
         before = [*self.inputs[:0:-1], "", "", ""]
         self.inputs.append(text)
@@ -56,11 +64,10 @@ class History:
         if value is self.outputs:
             return
         number = len(self.inputs) - 1
-        # A name that the code has given to something else stays the code's.
-        is_own = all(self.scope.get(name, old) is old for name, old in zip(LAST, self.last))
         self.last = [value, *self.last[:2]]
-        if is_own and not hasattr(builtins, "_"):
-            self.push(**dict(zip(LAST, self.last)))
+        for name, last in zip(LAST, self.last):
+            if not self.is_the_codes(name):
+                self.push(**{name: last})
         self.outputs[number] = value
         self.push(**{"_%d" % number: value})
         self.sizes[number] = size_of(value)

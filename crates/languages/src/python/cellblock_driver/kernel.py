@@ -81,7 +81,7 @@ class ExecutionResult:
 
     error_in_exec = error_before_exec = result = info = None
     success = property(lambda self: not (self.error_in_exec or self.error_before_exec))
-    execution_count = property(lambda self: session.shell.execution_count)
+    execution_count = property(lambda self: session.shell.execution_count - 1)
 
     def raise_error(self):
         if self.error_in_exec:
@@ -139,7 +139,7 @@ class Events:
         result.info = ExecutionInfo()
         result.error_in_exec = session.failure
         outputs = session.history.outputs if session.history else {}
-        result.result = outputs.get(self.shell.execution_count)
+        result.result = outputs.get(self.shell.execution_count - 1)
         self.trigger("post_run_cell", result)
 
 

@@ -77,7 +77,8 @@ class ZMQInteractiveShell:
 
     @property
     def execution_count(self):
-        return len(session.history.inputs) - 1 if session.history else 1
+        """As IPython 9 has it: the number of the next execution."""
+        return len(session.history.inputs) if session.history else 2
 
     @property
     def history_manager(self):
