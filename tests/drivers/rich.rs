@@ -216,7 +216,7 @@ Pretty('as it is')",
         Some(json!({"image/png": {"width": 3}}))
     );
     // The rest of IPython is missing, as it would be.
-    let run = python.run("import IPython.core.completer");
+    let run = python.run("import IPython.core.debugger");
     assert_eq!(run.error().name, "ModuleNotFoundError");
 }
 

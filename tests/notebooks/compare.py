@@ -1,11 +1,11 @@
-"""Executes the same cells (`cases.py`) in IPython's kernel and in a context of cellblock, and compares
-what comes out: media types, texts, what is printed, exceptions. Prints a row of a table for each
-package.
+"""Executes the same cells (`cases.py`) in IPython's kernel and in two contexts of cellblock, with IPython
+installed and without, and compares what comes out: media types, texts, what is printed, exceptions.
 
-    compare.py --cellblock PATH --python PYTHON [--without-ipython] [--verbose] [PACKAGE...]
+    compare.py --cellblock PATH --python PYTHON [--write FILE] [--verbose] [PACKAGE...]
 
-PYTHON is of an environment with the packages and ipykernel. A context is shown its packages, and finds
-them by PYTHONPATH; with --without-ipython all but IPython's own, whose place the driver then takes."""
+PYTHON is of an environment with the packages and ipykernel. The contexts are shown its packages, and
+find them by PYTHONPATH. Prints a row of a table for each package, or puts the rows into FILE, between
+its marks."""
 
 import argparse
 import json
@@ -29,6 +29,9 @@ VARYING = [
     (r"/tmp/tmp\w+/|/workspace/", "./"),
 ]
 OWN = "IPython", "ipykernel", "matplotlib_inline"
+MARKS = "<!-- notebooks: rows -->", "<!-- notebooks: end -->"
+OPTIONS = "--env PYTHONPATH=/packages --rootfs host --memory 2G --processes 500 --wall 300s".split()
+OPTIONS += "--cpu-time none --cpus none".split()
 
 
 def plain(text):
@@ -145,31 +148,44 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cellblock", required=True)
     parser.add_argument("--python", required=True)
-    parser.add_argument("--without-ipython", action="store_true")
+    parser.add_argument("--write")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("packages", nargs="*")
     asked = parser.parse_args()
     site = packages_of(asked.python)
+    # Beside it, as hard links cannot lead anywhere else.
     with tempfile.TemporaryDirectory(dir=os.path.dirname(site)) as place:
-        if asked.without_ipython:
-            site = without_ipython(site, place)
-        limits = "--memory 2G --processes 500 --wall 300s --cpu-time none --cpus none --net none".split()
-        options = ["--ro", site + ":/packages", "--env", "PYTHONPATH=/packages", "--rootfs", "host", *limits]
-        for package in asked.packages or CASES:
-            row(package, asked, options)
+        sites = site, without_ipython(site, place)
+        rows = [row(package, asked, sites) for package in asked.packages or CASES]
+    if asked.write:
+        with open(asked.write) as file:
+            before, rest = file.read().split(MARKS[0])
+        with open(asked.write, "w") as file:
+            file.write(before + MARKS[0] + "\n" + "".join(rows) + MARKS[1] + rest.split(MARKS[1])[1])
 
 
-def row(package, asked, options):
-    cells, found = CASES[package], []
+def row(package, asked, sites):
+    cells = CASES[package]
     with tempfile.TemporaryDirectory() as directory:
         theirs = list(in_kernel(asked.python, cells, directory))
-    ours = list(in_context(asked.cellblock, options, cells))
+    columns = []
+    for site in sites:
+        ours = list(in_context(asked.cellblock, ["--ro", site + ":/packages", *OPTIONS], cells))
+        columns.append(compared(cells, theirs, ours, asked.verbose))
+    columns[1:] = ["likewise"] * (columns[0] == columns[1]) or columns[1:]
+    line = "| %s | %d | %s | %s |\n" % (package, len(cells), *columns)
+    print(line, end="", flush=True)
+    return line
+
+
+def compared(cells, theirs, ours, is_verbose):
+    found = []
     for number, (code, one, other) in enumerate(zip(cells, theirs, ours), 1):
         differs = list(differences(one, other))
         found += ["%d: %s" % (number, each) for each in differs]
-        if asked.verbose and differs:
+        if is_verbose and differs:
             print("-----", code, vars(one), vars(other), sep="\n")
-    print("| %s | %d | %s |" % (package, len(cells), "; ".join(found) or "the same"), flush=True)
+    return "; ".join(found) or "the same"
 
 
 if __name__ == "__main__":

@@ -175,10 +175,10 @@ class DisplayFormatter:
         """The functions for this object that are not its own methods, by media types."""
         found = {}
         for key, formatter in self.formatters.items():
-            if isinstance(formatter, TextFormatter):
+            if type(formatter) is TextFormatter:
                 has_own = formatter.printer(value) or is_collection(value, formatter)
                 printer = formatter if has_own or not formatter.pprint else None
-            elif isinstance(formatter, Formatter):
+            elif getattr(type(formatter), "__call__", None) is Formatter.__call__:
                 printer = formatter.printer(value)
             else:
                 printer = formatter

@@ -10,8 +10,9 @@ from . import results, session, source
 def find_spec(own, module, *where):
     """The spec of a module that is to be patched, or stood in for; `own` is the
     finder that asks."""
-    is_ipython = module.partition(".")[0] == "IPython"
-    if module not in PATCHES and not is_ipython:
+    name = module.partition(".")[0]
+    has_stand_in = name in ("IPython", "matplotlib_inline")
+    if module not in PATCHES and not has_stand_in:
         return None
     for finder in sys.meta_path:
         find_spec = None if finder is own else getattr(finder, "find_spec", None)
@@ -19,8 +20,8 @@ def find_spec(own, module, *where):
         if spec is not None:
             break
     else:
-        root = sys.modules.get("IPython")
-        if is_ipython and (module == "IPython" or getattr(root, "__path__", None) == []):
+        root = sys.modules.get(name)
+        if has_stand_in and (module == name or getattr(root, "__path__", None) == []):
             from . import standins
 
             return standins.find_spec(module) if module in standins.MODULES else None

@@ -253,4 +253,5 @@ NAMES.update(
 for kind in (HTML, JSON, Javascript, Latex, Markdown, Pretty, SVG):
     NAMES["display_" + kind.__name__.lower()] = displays(kind)
 for kind in OBJECTS:
-    kind.__module__ = "IPython.core.display"
+    is_elsewhere = kind in (Audio, Code, FileLink, IFrame, YouTubeVideo)
+    kind.__module__ = "IPython.lib.display" if is_elsewhere else "IPython.core.display"

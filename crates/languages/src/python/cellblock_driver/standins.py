@@ -124,6 +124,23 @@ def plots():
     return dict(select_figure_formats=inline.select_formats, print_figure=print_figure, figsize=figsize)
 
 
+def completion():
+    class IPCompleter:
+        """There is nobody who types."""
+
+    return dict(IPCompleter=IPCompleter)
+
+
+def pages():
+    return dict(page=lambda strng, *_, **__: print(strng))
+
+
+def backends():
+    from . import inline
+
+    return dict(set_matplotlib_formats=inline.set_formats, set_matplotlib_close=inline.set_close)
+
+
 def captures():
     from . import capturing
 
@@ -134,6 +151,7 @@ def captures():
 MODULES = {
     "IPython": top,
     "IPython.core": dict,
+    "IPython.core.completer": completion,
     "IPython.core.display": displays,
     "IPython.core.display_functions": displays,
     "IPython.core.error": failures,
@@ -141,6 +159,7 @@ MODULES = {
     "IPython.core.getipython": getting,
     "IPython.core.interactiveshell": shells,
     "IPython.core.magic": magics,
+    "IPython.core.page": pages,
     "IPython.core.pylabtools": plots,
     "IPython.display": displays,
     "IPython.lib": dict,
@@ -151,8 +170,10 @@ MODULES = {
     "IPython.utils": dict,
     "IPython.utils.capture": captures,
     "IPython.utils.io": captures,
+    "matplotlib_inline": dict,
+    "matplotlib_inline.backend_inline": backends,
 }
-PACKAGES = "IPython", "IPython.core", "IPython.lib", "IPython.terminal", "IPython.utils"
+PACKAGES = {name.rpartition(".")[0] for name in MODULES} - {""} | {"IPython"}
 
 
 class StandIn:
