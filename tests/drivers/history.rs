@@ -138,7 +138,15 @@ fn features_of_the_future_stay() {
                 "def f(a: no_such_name): pass\nf.__annotations__",
                 "{'a': 'no_such_name'}",
             ),
-            ("%time 1\ndef g(a: nothing): pass", ""),
-        ][..2],
+            (
+                "async def g(b: nor_this): return 1\nawait g(1), g.__annotations__",
+                "(1, {'b': 'nor_this'})",
+            ),
+            (
+                "%%capture\ndef h(c: nothing): pass\nlocals()['kept'] = h.__annotations__",
+                "",
+            ),
+            ("kept", "{'c': 'nothing'}"),
+        ],
     );
 }

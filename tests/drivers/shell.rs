@@ -266,6 +266,38 @@ display({'application/x+json': {'c': float('nan')}}, raw=True)",
 }
 
 #[test]
+fn a_progress_bar_changes_what_it_has_shown() {
+    let Some(python) = python() else { return };
+    let run = python.quiet(
+        "from IPython.display import ProgressBar, FileLink
+print(list(ProgressBar(2)))
+FileLink('x')",
+    );
+    assert_eq!(run.stdout, "[0, 1]\n");
+    let bar = |item: &ResultItem| form(item, "text/html");
+    let first = bar(&run.results[0]).to_string();
+    assert!(first.contains("max") && first.contains('0'), "{first}");
+    let last = run.updates.last().unwrap();
+    let text = last.text.as_ref().unwrap();
+    assert!(text.starts_with("[====") && text.ends_with("] 2/2"), "{text}");
+    let path = python.workspace().join("x");
+    assert_eq!(run.results[1].text.as_deref(), path.to_str());
+}
+
+#[test]
+fn formulas_are_pictures_where_matplotlib_draws_them() {
+    let Some(python) = python_with(&["matplotlib"]) else {
+        return;
+    };
+    let run = python.quiet(
+        "from IPython.lib.latextools import latex_to_png
+picture = latex_to_png('x^2', wrap=True, scale=2.0)
+print(picture[1:4], latex_to_png('$\\\\no_such$'))",
+    );
+    assert_eq!(run.stdout, "b'PNG' None\n");
+}
+
+#[test]
 fn a_forked_child_shows_no_value() {
     let Some(python) = python() else { return };
     let code = "import os

@@ -205,10 +205,53 @@ class FileLink:
         self.path = str(path)
 
     def __repr__(self):
-        return self.path
+        return os.path.abspath(self.path)
 
     def _repr_html_(self):
         return tag("a", href=self.path) + escape(self.path) + "</a>"
+
+
+class ProgressBar(DisplayObject):
+    """A bar that is shown while one iterates over it, and changes with `progress`."""
+
+    html_width, text_width = "60ex", 60
+
+    def __init__(self, total):
+        self.total = total
+        self.handle = DisplayHandle()
+        self._progress = 0
+
+    def display(self):
+        self.handle.display(self)
+
+    def update(self):
+        self.handle.update(self)
+
+    @property
+    def progress(self):
+        return self._progress
+
+    @progress.setter
+    def progress(self, value):
+        self._progress = value
+        self.update()
+
+    def __iter__(self):
+        self.display()
+        for self.progress in range(self.total):
+            yield self.progress
+        self.progress = self.total
+
+    def __repr__(self):
+        done = int(self.text_width * self.progress / self.total) if self.total else 0
+        return "[%s] %d/%d" % (("=" * done).ljust(self.text_width), self.progress, self.total)
+
+    def _repr_html_(self):
+        style = "width:" + self.html_width
+        return tag("progress", style=style, max=self.total, value=self.progress, end=True)
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}, {}
 
 
 class Code(TextDisplayObject):
@@ -239,8 +282,8 @@ def displays(kind):
 
 
 OBJECTS = (Audio, Code, DisplayHandle, DisplayObject, FileLink, GeoJSON, HTML, IFrame, Image)
-OBJECTS += (JSON, Javascript, Latex, Markdown, Math, Pretty, SVG, TextDisplayObject, Video)
-OBJECTS += (YouTubeVideo,)
+OBJECTS += (JSON, Javascript, Latex, Markdown, Math, Pretty, ProgressBar, SVG, TextDisplayObject)
+OBJECTS += (Video, YouTubeVideo)
 NAMES = {kind.__name__: kind for kind in OBJECTS}
 NAMES.update(
     display=display,

@@ -135,6 +135,30 @@ def pages():
     return dict(page=lambda strng, *_, **__: print(strng))
 
 
+def formulas():
+    def latex_to_png(s, encode=False, backend=None, wrap=False, color="Black", scale=1.0):
+        """A formula as matplotlib draws it; None for one that it cannot draw."""
+        from base64 import encodebytes
+        from io import BytesIO
+
+        try:
+            from matplotlib import mathtext
+            from matplotlib.font_manager import FontProperties
+        except ImportError:
+            return None
+        formula = s.replace("$$", "$")
+        formula = "$%s$" % formula if wrap else formula
+        file = BytesIO()
+        try:
+            size = FontProperties(size=12)
+            mathtext.math_to_image(formula, file, size, dpi=120 * scale, format="png", color=color)
+        except (ValueError, RuntimeError):
+            return None
+        return encodebytes(file.getvalue()) if encode else file.getvalue()
+
+    return dict(latex_to_png=latex_to_png)
+
+
 def backends():
     from . import inline
 
@@ -164,6 +188,7 @@ MODULES = {
     "IPython.display": displays,
     "IPython.lib": dict,
     "IPython.lib.display": displays,
+    "IPython.lib.latextools": formulas,
     "IPython.lib.pretty": printing,
     "IPython.terminal": dict,
     "IPython.terminal.interactiveshell": terminals,
