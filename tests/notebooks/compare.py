@@ -30,6 +30,7 @@ VARYING = [
 ]
 OWN = "IPython", "ipykernel", "matplotlib_inline"
 MARKS = "<!-- notebooks: rows -->", "<!-- notebooks: end -->"
+HEAD = "| package | cells | with IPython installed | without |\n|---|---|---|---|\n"
 OPTIONS = "--env PYTHONPATH=/packages --rootfs host --memory 2G --processes 500 --wall 300s".split()
 OPTIONS += "--cpu-time none --cpus none".split()
 
@@ -161,7 +162,8 @@ def main():
         with open(asked.write) as file:
             before, rest = file.read().split(MARKS[0])
         with open(asked.write, "w") as file:
-            file.write(before + MARKS[0] + "\n" + "".join(rows) + MARKS[1] + rest.split(MARKS[1])[1])
+            table = "".join([HEAD, *rows])
+            file.write(before + MARKS[0] + "\n" + table + MARKS[1] + rest.split(MARKS[1])[1])
 
 
 def row(package, asked, sites):
