@@ -198,6 +198,31 @@ shell._showtraceback = lambda kind, value, lines: print('shown', kind.__name__, 
         "shown ZeroDivisionError ZeroDivisionError: division by zero\n"
     );
     assert_eq!(run.error().name, "ZeroDivisionError");
+    let handler = "shell = get_ipython()
+def handle(self, kind, value, trace, tb_offset): print(self is shell, kind.__name__, tb_offset)
+assert ArithmeticError not in shell.custom_exceptions
+shell.set_custom_exc((ArithmeticError,), handle)\n";
+    for (code, name, printed) in [
+        (
+            "1 / 0",
+            "ZeroDivisionError",
+            "True ZeroDivisionError None\n",
+        ),
+        ("no_such_name", "NameError", ""),
+        (
+            "shell.set_custom_exc((), None); 1 / 0",
+            "ZeroDivisionError",
+            "",
+        ),
+    ] {
+        let run = python.run(&format!("{handler}{code}"));
+        assert_eq!(
+            (&*run.error().name, &*run.stdout),
+            (name, printed),
+            "{code}"
+        );
+        assert_eq!(run.stderr, "", "{code}");
+    }
 }
 
 #[test]
@@ -279,7 +304,10 @@ FileLink('x')",
     assert!(first.contains("max") && first.contains('0'), "{first}");
     let last = run.updates.last().unwrap();
     let text = last.text.as_ref().unwrap();
-    assert!(text.starts_with("[====") && text.ends_with("] 2/2"), "{text}");
+    assert!(
+        text.starts_with("[====") && text.ends_with("] 2/2"),
+        "{text}"
+    );
     let path = python.workspace().join("x");
     assert_eq!(run.results[1].text.as_deref(), path.to_str());
 }
@@ -358,8 +386,8 @@ fn figures_are_closed_and_have_the_forms_that_are_set() {
             &["application/pdf", "image/png", "text/plain"],
         ),
         (
-            "%config InlineBackend.figure_formats = {'jpeg'}",
-            &["image/jpeg", "text/plain"],
+            "%config InlineBackend.figure_formats = {'jpeg', 'svg'}",
+            &["image/jpeg", "image/svg+xml", "text/plain"],
         ),
     ] {
         let run = python.quiet(&format!(

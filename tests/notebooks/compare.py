@@ -26,6 +26,7 @@ VARYING = [
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "uuid"),
     (r"\b[0-9a-f]{32}\b", "id"),
     (r"[\d.]+it/s|\?it/s|\d\d:\d\d(<\d\d:\d\d)?|0:00:\d\d", "speed"),
+    (r"/\S*/site-packages/|/packages/", "packages/"),
     (r"/tmp/tmp\w+/|/workspace/", "./"),
 ]
 OWN = "IPython", "ipykernel", "matplotlib_inline"

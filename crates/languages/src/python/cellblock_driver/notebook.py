@@ -26,6 +26,7 @@ class ZMQInteractiveShell:
 
     colors = "NoColor"
     autoindent = autocall = False
+    custom_exceptions, CustomTB = (), None
     # What was asked of the front end has nowhere to go.
     parent_header = {}
 
@@ -241,20 +242,14 @@ class ZMQInteractiveShell:
 
     def set_custom_exc(self, exc_tuple, handler):
         """Has a function called for exceptions of these classes that nothing catches."""
-        before = sys.excepthook
-
-        def hook(kind, value, trace):
-            if issubclass(kind, exc_tuple):
-                handler(self, kind, value, trace, tb_offset=None)
-            else:
-                before(kind, value, trace)
-
-        sys.excepthook = hook
+        self.custom_exceptions, self.CustomTB = tuple(exc_tuple), handler
 
     def report(self, kind, value, trace):
         """Calls what a package has put in the place of the functions above."""
         own = vars(self)
-        if "showtraceback" in own or "_showtraceback" in own:
+        if issubclass(kind, self.custom_exceptions):
+            self.CustomTB(self, kind, value, trace, tb_offset=None)
+        elif "showtraceback" in own or "_showtraceback" in own:
             self.showtraceback((kind, value, trace), running_compiled_code=False)
 
     # ------------------------------------------------------------------ the front end's part
