@@ -215,7 +215,7 @@ shell.set_custom_exc((ArithmeticError,), handle)\n";
             "",
         ),
     ] {
-        let run = python.run(&format!("{handler}{code}"));
+        let run = python.run(format!("{handler}{code}"));
         assert_eq!(
             (&*run.error().name, &*run.stdout),
             (name, printed),
