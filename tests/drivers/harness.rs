@@ -210,7 +210,7 @@ impl Bench {
         let (mut child, frames) = self.launch(&code, args);
         let mut requests = child.stdin.take().unwrap();
         let request = match self.driver.has_channel() {
-            true => self.request(1, false, &code, args),
+            true => self.request(1, false, true, &code, args),
             false => Vec::new(),
         };
         // A program that never reads it ends this thread with EPIPE.
@@ -243,7 +243,7 @@ impl Bench {
         let mut reader = FrameReader::new();
         let mut executions = Vec::new();
         for (number, code) in (1..).zip(codes) {
-            let request = self.request(number, false, &RawText::from(*code), args);
+            let request = self.request(number, false, false, &RawText::from(*code), args);
             requests.write_all(&request).unwrap();
             let mut frames = Vec::new();
             let mut chunk = [0; 4096];
@@ -272,6 +272,7 @@ impl Bench {
         &self,
         execution: u64,
         follows_interrupt: bool,
+        is_last: bool,
         code: &RawText,
         args: &[RawText],
     ) -> Vec<u8> {
@@ -286,7 +287,7 @@ impl Bench {
                 has_file: true,
                 args,
                 memory: None,
-                is_last: false,
+                is_last,
             }),
         };
         request.encode().unwrap()

@@ -79,7 +79,7 @@ impl<'a> Live<'a> {
         self.execution += 1;
         let is_interrupted = std::mem::take(&mut self.is_interrupted);
         let bench = self.bench;
-        let request = bench.request(self.execution, is_interrupted, &code.into(), &[]);
+        let request = bench.request(self.execution, is_interrupted, false, &code.into(), &[]);
         self.send(&request);
     }
 

@@ -62,26 +62,59 @@ if __name__ == '__main__':
     );
 }
 
+/// Without a guard, what starts anew imports the definitions alone: it would start others otherwise.
 #[test]
-fn processes_that_would_start_themselves_are_refused() {
+fn processes_start_anew_with_and_without_a_guard() {
     let Some(python) = python() else { return };
-    let import = "import multiprocessing, concurrent.futures
-spawn = multiprocessing.get_context('spawn')
-def start():
-    child = spawn.Process(target=abs, args=(1,))
-    child.start()
-    child.join()
+    let import = "import multiprocessing, concurrent.futures, collections
+print('imported')
+Point = collections.namedtuple('Point', 'x')
+FACTOR = 3
+computed = max(1, 2)
+class Base: pass
+class Own(Base):
+    value = FACTOR
+def f(x): return Point(x * Own.value)
 ";
     for start in [
-        "spawn.Pool(2).map(abs, [1])",
+        "with multiprocessing.get_context('spawn').Pool(2) as pool: print(pool.map(f, [1]))",
+        "with multiprocessing.get_context('forkserver').Pool(2) as pool: print(pool.map(f, [1]))",
         // One that is left open to the end races with its own thread there (CPython 3.11).
-        "with concurrent.futures.ProcessPoolExecutor(2, spawn) as pool: pool.submit(abs, 1).result()",
-        "start()",
+        "with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context('spawn')) as pool: print([pool.submit(f, 1).result()])",
+        "try:\n  with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(f, [1]))\nfinally: pass",
     ] {
-        let run = python.run(format!("{import}{start}"));
-        assert_eq!(run.error().name, "RuntimeError", "{run:?}");
-        assert!(run.error().message.contains("if __name__ == \"__main__\":"));
-        python.quiet(&format!("{import}if __name__ == '__main__':\n    {start}"));
+        let run = python.quiet(&format!("{import}{start}"));
+        assert_eq!(run.stdout, "imported\n[Point(x=3)]\n", "{start}");
+    }
+    // As in plain Python, the rest of the code is imported where there is a guard.
+    let guarded = "if __name__ == '__main__':
+    process = multiprocessing.get_context('spawn').Process(target=f, args=(1,))
+    process.start()
+    process.join()
+    print(process.exitcode)";
+    let run = python.quiet(&format!("{import}{guarded}"));
+    assert_eq!(run.stdout, "imported\nimported\n0\n");
+}
+
+#[test]
+fn processes_of_a_context_import_what_its_executions_define() {
+    let Some(python) = python() else { return };
+    let mut live = Live::new(&python);
+    live.ok("import multiprocessing, os\ncount = 2");
+    live.ok("from __future__ import annotations\ndef f(x: no_such_name): return x * count");
+    live.ok("import asyncio\nawait asyncio.sleep(0)\nwith multiprocessing.get_context('fork').Pool(1) as pool: pool.map(f, [1])");
+    // In a process that imports the code, this would start a process itself.
+    live.ok("manager = multiprocessing.Manager()");
+    let start =
+        "with multiprocessing.get_context('spawn').Pool(1) as pool: shown = pool.map(f, [1])";
+    for code in [
+        format!("{start}\nshown"),
+        format!("if __name__ == '__main__':\n    {start}\nshown"),
+        format!(
+            "import threading\ndef start():\n  global shown\n  {start}\nthread = threading.Thread(target=start); thread.start(); thread.join(); shown"
+        ),
+    ] {
+        assert_eq!(live.ok(&code).outcome(), Ok(Some("[2]")), "{code}");
     }
 }
 

@@ -172,6 +172,46 @@ fn is_fixed(executed: &Value) -> bool {
     warnings.contains("without randomisation")
 }
 
+/// The results of a context's code by number, in interpreters that begin in each way.
+#[test]
+fn earlier_results_have_names_in_every_start() {
+    for (options, start) in [(&[][..], "cold"), (TEMPLATE, "forked")] {
+        let server = Server::start(options);
+        let mut client = server.connect();
+        if start == "forked" {
+            until("a waiting cell", || {
+                client.status()["pools"][0]["ready"] == 1
+            });
+        }
+        let mut params = json!({"request": {"language": "python"}, "context": "a"});
+        if start == "cold" {
+            params["branches"] = json!(true);
+        }
+        assert_eq!(client.ask("context.create", params)["start"], start);
+        let text = |executed: &Value| executed["record"]["results"][0]["text"].clone();
+        client.run_in("a", "'kept'");
+        let named = client.run_in("a", "_, _1, Out[1], In[1]");
+        assert_eq!(
+            text(&named),
+            "('kept', 'kept', 'kept', \"'kept'\")",
+            "{start}"
+        );
+        client.create("b");
+        let other = client.run_in("b", "_, Out");
+        assert_eq!(text(&other), "('', {})", "{start}");
+        let params = json!({"request": {"language": "python", "code": "_"}});
+        let run = client.ask("run", params);
+        assert_eq!(run["record"]["error"]["name"], "NameError", "{run}");
+        let forked = client.call("context.fork", json!({"context": "a", "n": 1}));
+        let Some(forked) = carried(forked) else {
+            continue;
+        };
+        let branch = forked["branches"][0]["context"].as_str().expect("a branch");
+        let named = client.run_in(branch, "_1, Out[1], len(In)");
+        assert_eq!(text(&named), "('kept', 'kept', 4)", "{start}: {named}");
+    }
+}
+
 #[test]
 fn a_context_of_a_template_is_forked_without_a_fixed_layout() {
     let server = Server::start(TEMPLATE);

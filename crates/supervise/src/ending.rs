@@ -117,7 +117,7 @@ impl Watch<'_, '_> {
                     self.end_now();
                 }
             }
-            Phase::Interrupted if stop.is_of_one_execution() => self.shorten_grace(),
+            Phase::Interrupted if stop.is_of_one_execution() => self.interrupt_again(&stop),
             Phase::Interrupted => {
                 self.cell.seen.stopped = Some(stop);
                 self.end_now();
@@ -215,8 +215,13 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Another interrupt may bring less grace, and never more.
-    fn shorten_grace(&mut self) {
+    /// Code that has caught an interrupt gets the caller's next one as well. It may bring less grace,
+    /// and never more.
+    fn interrupt_again(&mut self, stop: &Stop) {
+        if matches!(stop, Stop::Cancelled(_)) {
+            self.owes_interrupt = true;
+            self.pay_interrupt();
+        }
         let latest = self
             .grace
             .and_then(|grace| Instant::now().checked_add(grace));

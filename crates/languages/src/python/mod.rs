@@ -19,10 +19,11 @@
 //! * matplotlib draws without a window, whatever the code asks for.
 //!   `plt.show()` and the end of the code show every open figure that is not
 //!   shown already as it is, with the data behind it (`chart`) in the terms of
-//!   E2B's charts. Frames and series of pandas and polars have a `data` form.
+//!   E2B's charts; the end of the code closes all figures. Frames and series of pandas and polars have a `data` form.
 //!   pyplot, plotly and PIL show what they would open a window or a browser
 //!   for.
-//! * `await` works at the top level.
+//! * `await` works at the top level, and `asyncio.run()` beside it: the other loop runs to its end
+//!   while the outer one waits. A process that the code has forked shows no value and no figures.
 //! * An uncaught exception becomes an error frame and exit status 1 (130 for
 //!   `KeyboardInterrupt`). The driver's frames are not in its traceback, nor in
 //!   those of exceptions that it is chained to or groups. It is *not* written to
@@ -36,9 +37,9 @@
 //! * Code that speaks of `__file__`, `argv[0]` or its own name lies in that file, in the
 //!   workspace; the supervisor does not list it. Workers of `multiprocessing` by `spawn` and
 //!   `forkserver`, and of joblib, import all that was executed so far from a file that is
-//!   written for them below the temporary directory. What starts them has to be guarded by
-//!   an `if` at the top level: otherwise each would start others, and that is refused. A pool
-//!   of which the workers end as soon as they start ends the execution.
+//!   written for them below the temporary directory. Of an execution that starts them without
+//!   `if __name__ == "__main__":`, that file has the definitions alone: otherwise each worker
+//!   would start others. A pool of which the workers end as soon as they start ends the execution.
 //! * Lines of notebooks (`!cmd`, `%magic`, `%%magic`, `x = !cmd`) become calls of
 //!   `get_ipython()`, in code that does not parse as Python. Nothing of IPython is needed.
 //!   `%pip` and `!pip` install for the user, with a pip that the index has if the cell has
@@ -47,8 +48,9 @@
 //!
 //! `clear_output()` takes back results, not what was printed.
 //!
-//! Executions share one `__main__`: variables, functions and imports persist, and
-//! an exception leaves them as they are. `sys.exit` ends the process, since a
+//! Executions share one `__main__`: variables, functions, imports and what `from __future__` gives
+//! persist, and an exception leaves them as they are. `In`, `Out`, `_`, `_1` and their kin have
+//! earlier code and results, as far as these fit into 64 MiB; a single run has none of them. `sys.exit` ends the process, since a
 //! single run needs its status. From the second execution on, the code is called
 //! `main.py[2]` in tracebacks, so that functions of earlier ones keep their lines.
 //!
@@ -90,15 +92,19 @@
 //! | `tables` | the value is a table, or a figure, whose numbers it makes JSON |
 //! | `hooks` | IPython, matplotlib, PIL or plotly is imported; `linecache`, from the second execution on |
 //! | `figures` | pyplot is imported, or a figure shown |
-//! | `ipython` | IPython is imported and not installed |
+//! | `standins`, `ipython`, `decorators` | IPython, or matplotlib's part of it, is imported and not installed |
+//! | `history` | there are several executions |
+//! | `inline` | code sets what figures are shown as |
+//! | `formatters`, `pretty` | code gives types forms of its own; an object has `_repr_pretty_` |
 //! | `describe` | the variables are to be described |
 //! | `errors`, `tracebacks` | there is an exception |
 //! | `eventloop` | `await` occurs at the top level |
 //! | `template`, `doublefork`, `rehearsal`, `immortal` | it is to serve forks of itself |
 //! | `randomness` | it is a copy of a template, or has the state of a checkpoint |
-//! | `workers` | `multiprocessing` is imported |
+//! | `workers`, `definitions` | `multiprocessing` is imported; code starts processes without a guard |
 //! | `codefile` | the code looks for its file, or a process imports it |
-//! | `magics`, `notebook`, `timing`, `packages` | there are lines of notebooks; `get_ipython()` |
+//! | `magics`, `notebook`, `commands`, `timing`, `packages` | there are lines of notebooks; `get_ipython()` |
+//! | `kernel`, `capturing` | code asks for the larger parts of `get_ipython()`; `%%capture` |
 //!
 //! `compiled.py` is no module of the driver's: it compiles them, in a cell of its own.
 //!
@@ -139,10 +145,11 @@ macro_rules! directory {
 const MODULES: DriverFile = DriverFile {
     path: concat!(directory!(), "/modules"),
     content: modules!(
-        "codefile" "describe" "display" "doublefork" "ending" "errors" "eventloop" "figures"
-        "hooks" "immortal" "interrupts" "ipython" "magics" "main" "notebook" "output" "packages"
-        "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "streams" "tables"
-        "template" "timing" "tracebacks" "workers"
+        "capturing" "codefile" "commands" "decorators" "definitions" "describe" "display" "doublefork" "ending"
+        "errors" "eventloop" "figures" "formatters" "history" "hooks" "immortal" "inline" "interrupts"
+        "ipython" "kernel" "magics" "main" "notebook" "output" "packages" "pretty" "protocol"
+        "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "standins" "streams"
+        "tables" "template" "timing" "tracebacks" "workers"
     ),
 };
 
@@ -159,7 +166,7 @@ const COMPILER: Compiler = Compiler {
         directory!(),
     ],
     input: modules!(
-        "codefile" "display" "ending" "errors" "eventloop" "interrupts" "main" "output" "protocol"
+        "codefile" "display" "ending" "errors" "eventloop" "history" "interrupts" "main" "output" "protocol"
         "results" "rich" "session" "source" "streams" "tracebacks"
     ),
     digest: include_str!(concat!(env!("OUT_DIR"), "/python.digest")),

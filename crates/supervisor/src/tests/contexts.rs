@@ -197,6 +197,30 @@ except KeyboardInterrupt: order = [1]";
 }
 
 #[test]
+fn code_that_catches_an_interrupt_gets_the_next_one() {
+    alone(|| {
+        let spawner = spawner()?;
+        let mut front = Front::python(&spawner)?;
+        let code = "import time
+caught = []
+for number in range(3):
+  try:
+    print(number, flush=True); time.sleep(1000)
+  except KeyboardInterrupt: caught.append(number)
+caught";
+        front.begin(1, code, json!({"events": true}))?;
+        for _ in 0..3 {
+            front.await_output()?;
+            front.order(json!({"interrupt": {"execution": 1, "grace_ms": 50_000}}))?;
+        }
+        let answer = front.report("answer")?;
+        assert_eq!(answer["state"], "kept", "{answer}");
+        assert_eq!(answer["record"]["results"][0]["text"], "[0, 1, 2]");
+        Ok(())
+    });
+}
+
+#[test]
 fn a_restart_keeps_the_workspace_alone() {
     alone(|| {
         let spawner = spawner()?;

@@ -26,12 +26,13 @@ ATOMS = bool, int, float, complex, str, bytes, bytearray
 PLAIN = {("datetime", "date"), ("datetime", "timedelta"), ("decimal", "Decimal")}
 
 
-def describe(scope, fields):
-    """Adds the fields of a frame to the list; it is whole after each variable."""
+def describe(scope, fields, hidden):
+    """Adds the fields of a frame to the list; it is whole after each variable. Those whose
+    names are hidden are left out."""
     found = [
         (name, value)
         for name, value in list(scope.items())
-        if type(name) is str and not name[:2] == "__" == name[-2:]
+        if type(name) is str and not name[:2] == "__" == name[-2:] and name not in hidden
     ]
     fields.append((TEXT, "total", b"%d" % len(found)))
     for name, value in found[:LIMIT]:

@@ -3,7 +3,7 @@ can reach may be broken."""
 
 import sys
 
-from . import protocol
+from . import protocol, session
 from .protocol import TEXT, text
 
 MESSAGE = 64 << 10
@@ -28,6 +28,11 @@ def report(kind, value, trace, source, excepthook):
     if not is_sent or sys.excepthook is not excepthook:
         try:
             sys.excepthook(kind, value, trace)
+        except Exception:
+            pass
+    if session.shell is not None:
+        try:
+            session.shell.report(kind, value, trace)
         except Exception:
             pass
     return 130 if issubclass(kind, KeyboardInterrupt) else 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import functools
 
 from .source import is_coroutine
 
@@ -20,11 +21,20 @@ def run(codes, scope):
                 value = await value
         return value
 
-    if not hasattr(asyncio, "Runner"):  # before Python 3.11: no task outlives its execution
-        return asyncio.run(evaluate())
-    runner = runner or asyncio.Runner()
-    loop = runner.get_loop()
-    task = loop.create_task(evaluate(), context=context)
+    runs = asyncio.run
+    asyncio.run = beside(runs)
+    try:
+        if not hasattr(asyncio, "Runner"):  # before Python 3.11: no task outlives its execution
+            return runs(evaluate())
+        runner = runner or asyncio.Runner()
+        return complete(runner.get_loop(), evaluate())
+    finally:
+        if getattr(asyncio.run, "beside", None) is runs:
+            asyncio.run = runs  # unless the code has put its own there
+
+
+def complete(loop, coroutine):
+    task = loop.create_task(coroutine, context=context)
     try:
         return loop.run_until_complete(task)
     except BaseException:
@@ -35,6 +45,29 @@ def run(codes, scope):
         if not task.cancelled():
             task.exception()  # which is reported already
         raise
+
+
+def beside(original):
+    """`asyncio.run` for code that itself runs in an event loop, as code with a top-level `await`
+    does: the other loop is run to its end, while this one waits."""
+
+    @functools.wraps(original)
+    def run(main, **options):
+        outer = asyncio._get_running_loop()
+        task = outer and asyncio.current_task(outer)
+        if task is None:
+            return original(main, **options)
+        asyncio.tasks._leave_task(outer, task)
+        asyncio._set_running_loop(None)
+        try:
+            return original(main, **options)
+        finally:
+            asyncio.set_event_loop(outer)
+            asyncio._set_running_loop(outer)
+            asyncio.tasks._enter_task(outer, task)
+
+    run.beside = original
+    return run
 
 
 def close():

@@ -42,40 +42,51 @@ def show_open():
 
 
 def show_rest():
-    """Shows the open figures at the end of the code, come what may."""
+    """Shows the open figures at the end of the code, come what may, and closes them: the next
+    execution begins a new one."""
     try:
         show_open()
     except Exception:
         pass
+    if session.settings.get("close_figures", True):
+        pyplot_figures().destroy_all()
 
 
 session.before_done.append(show_rest)
+session.show_figures = show_rest
 
 
 def pyplot_figures():
     return sys.modules["matplotlib._pylab_helpers"].Gcf
 
 
-def figure_forms(figure, bundle, failed):
-    bundle["image/png"] = picture(figure)
+def figure_forms(figure, bundle, failed, about):
+    from .inline import FORMS
+
+    for name in session.settings.get("figure_formats", ("png",)):
+        key, form, scale = FORMS[name]
+        bundle[key] = data = picture(figure, form, scale)
+        if scale > 1 and data[:4] == b"\x89PNG":
+            sides = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+            about[key] = {"width": sides[0] // scale, "height": sides[1] // scale}
     bundle["chart"] = attempt(chart, figure, "chart", failed)
     drawn[:] = [old for old in drawn if old() is not None]
     drawn.append(ref(figure))
     figure.stale = False
 
 
-def picture(figure):
+def picture(figure, form, scale):
     if figure.canvas is None:
         sys.modules["matplotlib.backend_bases"].FigureCanvasBase(figure)
     file = io.BytesIO()
-    figure.canvas.print_figure(
-        file,
-        format="png",
-        dpi=figure.dpi,
-        facecolor=figure.get_facecolor(),
-        edgecolor=figure.get_edgecolor(),
-        bbox_inches="tight",
-    )
+    options = {
+        "format": form,
+        "dpi": figure.dpi * scale,
+        "facecolor": figure.get_facecolor(),
+        "edgecolor": figure.get_edgecolor(),
+        "bbox_inches": "tight",
+    }
+    figure.canvas.print_figure(file, **{**options, **session.settings.get("print_figure_kwargs", {})})
     return file.getvalue()
 
 

@@ -10,7 +10,9 @@ from . import results, session, source
 def find_spec(own, module, *where):
     """The spec of a module that is to be patched, or stood in for; `own` is the
     finder that asks."""
-    if module not in PATCHES and module not in IPYTHON:
+    name = module.partition(".")[0]
+    has_stand_in = name in ("IPython", "matplotlib_inline")
+    if module not in PATCHES and not has_stand_in:
         return None
     for finder in sys.meta_path:
         find_spec = None if finder is own else getattr(finder, "find_spec", None)
@@ -18,11 +20,11 @@ def find_spec(own, module, *where):
         if spec is not None:
             break
     else:
-        root = sys.modules.get("IPython")
-        if module == "IPython" or hasattr(root, "__path__") and root.__path__ == []:
-            from . import ipython
+        root = sys.modules.get(name)
+        if has_stand_in and (module == name or getattr(root, "__path__", None) == []):
+            from . import standins
 
-            return ipython.stand_in(module)
+            return standins.find_spec(module) if module in standins.MODULES else None
         return None
     patch = PATCHES.get(module)
     execute = getattr(spec.loader, "exec_module", None)
@@ -85,6 +87,52 @@ def real_ipython(module):
             setattr(module, function.__name__, function)
 
 
+def real_getter(module):
+    """IPython's own functions find the one shell, too."""
+    yield
+    module.get_ipython = session.get_ipython
+
+
+def real_shell(module):
+    yield
+
+    class One:
+        """The class's own functions, which would make a second shell."""
+
+        def __get__(self, nothing, cls):
+            return lambda *_, **__: session.get_ipython()
+
+    module.InteractiveShell.instance = One()
+    module.InteractiveShell.initialized = classmethod(lambda cls: True)
+
+
+def real_magic(module):
+    """The shell of these objects is not of a class that their settings demand."""
+    yield
+    begin = module.Magics.__init__
+
+    def __init__(self, shell=None, **options):
+        begin(self, None, **options)
+        self.shell = shell
+
+    module.Magics.__init__ = __init__
+
+
+def real_plots(module):
+    yield
+    from . import inline
+
+    module.select_figure_formats = inline.select_formats
+
+
+def real_inline(module):
+    yield
+    from . import inline
+
+    module.set_matplotlib_formats = inline.set_formats
+    module.set_matplotlib_close = inline.set_close
+
+
 def image_show(module):
     yield
 
@@ -121,6 +169,21 @@ def processes(module):
     module.get_preparation_data = workers.preparation_data(module.get_preparation_data)
 
 
+def starts(module):
+    yield
+    start = module.BaseProcess.start
+
+    def noting(process):
+        if session.history:
+            from . import workers
+
+            workers.note()
+        return start(process)
+
+    noting.__doc__ = start.__doc__
+    module.BaseProcess.start = noting
+
+
 def pool(module):
     yield
     from . import workers
@@ -129,22 +192,22 @@ def pool(module):
     module.Pool._join_exited_workers = staticmethod(join)
 
 
-IPYTHON = {
-    "IPython",
-    "IPython.core",
-    "IPython.core.display",
-    "IPython.core.display_functions",
-    "IPython.display",
-}
 PATCHES = {
     "IPython.core.display": real_ipython,
     "IPython.core.display_functions": real_ipython,
+    "IPython.core.getipython": real_getter,
+    "IPython.core.interactiveshell": real_shell,
+    "IPython.core.magic": real_magic,
+    "IPython.core.pylabtools": real_plots,
     "PIL.ImageShow": image_show,
     "joblib.externals.loky.backend.spawn": processes,
+    "loky.backend.spawn": processes,
     "linecache": line_cache,
     "matplotlib": matplotlib,
     "matplotlib.pyplot": pyplot,
+    "matplotlib_inline.backend_inline": real_inline,
     "multiprocessing.pool": pool,
+    "multiprocessing.process": starts,
     "multiprocessing.spawn": processes,
     "plotly.io._renderers": plotly,
 }

@@ -1,12 +1,13 @@
-"""What `from IPython.display import …` gives where IPython is not installed."""
+"""What `from IPython.display import …` gives where IPython is not installed. Its other modules are in
+`standins`."""
 
 import os
 from base64 import b64encode
 from html import escape
-from _frozen_importlib import ModuleSpec
 
+from . import inline
 from .display import DisplayHandle, clear_output, display_with, publish_display_data, update_display
-from .session import display, get_ipython
+from .session import display
 
 
 class DisplayObject:
@@ -204,10 +205,53 @@ class FileLink:
         self.path = str(path)
 
     def __repr__(self):
-        return self.path
+        return os.path.abspath(self.path)
 
     def _repr_html_(self):
         return tag("a", href=self.path) + escape(self.path) + "</a>"
+
+
+class ProgressBar(DisplayObject):
+    """A bar that is shown while one iterates over it, and changes with `progress`."""
+
+    html_width, text_width = "60ex", 60
+
+    def __init__(self, total):
+        self.total = total
+        self.handle = DisplayHandle()
+        self._progress = 0
+
+    def display(self):
+        self.handle.display(self)
+
+    def update(self):
+        self.handle.update(self)
+
+    @property
+    def progress(self):
+        return self._progress
+
+    @progress.setter
+    def progress(self, value):
+        self._progress = value
+        self.update()
+
+    def __iter__(self):
+        self.display()
+        for self.progress in range(self.total):
+            yield self.progress
+        self.progress = self.total
+
+    def __repr__(self):
+        done = int(self.text_width * self.progress / self.total) if self.total else 0
+        return "[%s] %d/%d" % (("=" * done).ljust(self.text_width), self.progress, self.total)
+
+    def _repr_html_(self):
+        style = "width:" + self.html_width
+        return tag("progress", style=style, max=self.total, value=self.progress, end=True)
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}, {}
 
 
 class Code(TextDisplayObject):
@@ -237,42 +281,20 @@ def displays(kind):
     return display_kind
 
 
-def no_settings(*_, **__):
-    """Settings of notebooks that mean nothing here."""
-
-
 OBJECTS = (Audio, Code, DisplayHandle, DisplayObject, FileLink, GeoJSON, HTML, IFrame, Image)
-OBJECTS += (JSON, Javascript, Latex, Markdown, Math, Pretty, SVG, TextDisplayObject, Video)
-OBJECTS += (YouTubeVideo,)
+OBJECTS += (JSON, Javascript, Latex, Markdown, Math, Pretty, ProgressBar, SVG, TextDisplayObject)
+OBJECTS += (Video, YouTubeVideo)
 NAMES = {kind.__name__: kind for kind in OBJECTS}
 NAMES.update(
     display=display,
     clear_output=clear_output,
     publish_display_data=publish_display_data,
     update_display=update_display,
-    set_matplotlib_close=no_settings,
-    set_matplotlib_formats=no_settings,
+    set_matplotlib_close=inline.set_close,
+    set_matplotlib_formats=inline.set_formats,
 )
 for kind in (HTML, JSON, Javascript, Latex, Markdown, Pretty, SVG):
     NAMES["display_" + kind.__name__.lower()] = displays(kind)
 for kind in OBJECTS:
-    kind.__module__ = "IPython.core.display"
-
-
-class StandIn:
-    """The loader of IPython's modules where there is none."""
-
-    def create_module(self, spec):
-        return None
-
-    def exec_module(self, module):
-        space = vars(module)
-        if module.__name__ == "IPython":
-            space.update(__version__="9.0", version_info=(9, 0), display=display)
-            space.update(get_ipython=get_ipython)
-        elif module.__name__ != "IPython.core":
-            space.update(NAMES, __all__=sorted(NAMES))
-
-
-def stand_in(module):
-    return ModuleSpec(module, StandIn(), is_package=module in ("IPython", "IPython.core"))
+    is_elsewhere = kind in (Audio, Code, FileLink, IFrame, YouTubeVideo)
+    kind.__module__ = "IPython.lib.display" if is_elsewhere else "IPython.core.display"

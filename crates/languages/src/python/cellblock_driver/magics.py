@@ -18,11 +18,25 @@ def transform(code):
     for index, line in enumerate(lines):
         if line.startswith("%%"):
             name, _, rest = line[2:].strip().partition(" ")
-            call = "run_cell_magic(%r, %r, %r)" % (name, rest.strip(), "".join(lines[index + 1 :]))
+            cell = "".join(lines[index + 1 :])
+            cell += "\n" * (not cell.endswith("\n"))
+            call = "run_cell_magic(%r, %r, %r)" % (name, rest.strip(), cell)
             return "".join(lines[:index]) + "get_ipython()." + call + "\n"
         if line.strip() and not line.lstrip().startswith("#"):
             break
     return "".join(statements(lines))
+
+
+def transform_by(code, cleanup, post):
+    """The code as Python, with functions of the code's own before and after that; each takes and
+    gives lines."""
+    lines = decoded(code).splitlines(True)
+    for function in cleanup:
+        lines = function(lines)
+    lines = transform("".join(lines).encode("utf-8", "surrogatepass")).splitlines(True)
+    for function in post:
+        lines = function(lines)
+    return "".join(lines).encode("utf-8", "surrogatepass")
 
 
 def statements(lines):

@@ -10,7 +10,16 @@ import sys
 PACKAGE = "cellblock_driver"
 # Packages that expect a window, a browser, a notebook or a file with the code; and
 # `linecache`, once it has code to learn.
-ASSISTED = {"IPython", "PIL", "joblib", "matplotlib", "multiprocessing", "plotly"}
+ASSISTED = {
+    "IPython",
+    "PIL",
+    "joblib",
+    "loky",
+    "matplotlib",
+    "matplotlib_inline",
+    "multiprocessing",
+    "plotly",
+}
 
 # The driver has builtins of its own, since a program may replace or delete those
 # that everything else shares.

@@ -1,22 +1,15 @@
-"""`get_ipython()`: what code for notebooks asks of its shell."""
+"""`get_ipython()`: what code and packages for notebooks ask of their shell, whether IPython is
+installed or not."""
 
+import builtins
 import os
 import re
 import sys
 
-from . import session
-from .session import display
-
+from . import session, source
 
 # pip as a command of its own, which needs no shell.
 PIP = re.compile(r"\s*(?:pip3?|\S*python3? +-m +pip) +(?!.*[|&;<>`])")
-
-
-class UsageError(Exception):
-    """A magic that does not exist, or not in this form."""
-
-
-UsageError.__module__ = "builtins"  # as IPython shows it, without a package
 
 
 class Lines(list):
@@ -27,34 +20,85 @@ class Lines(list):
     l = property(list)
 
 
-class Events:
-    """Callbacks of notebooks; there is nothing to call them for."""
+class ZMQInteractiveShell:
+    """Stands for IPython's shell, under the name by which packages tell a notebook's from that of
+    a terminal."""
 
-    def register(self, event, function):
-        pass
-
-    unregister = register
-
-
-class Shell:
-    """Stands for IPython's shell."""
+    colors = "NoColor"
+    autoindent = autocall = False
+    custom_exceptions, CustomTB = (), None
+    # What was asked of the front end has nowhere to go.
+    parent_header = {}
 
     def __init__(self):
-        self.config = {}
-        self.events = Events()
+        self.input_transformers_cleanup = source.cleanup_transformers
+        self.input_transformers_post = source.line_transformers
+        self.input_transformer_manager = self
+        # As that object names them.
+        self.cleanup_transforms = source.cleanup_transformers
+        self.line_transforms = source.line_transformers
+        self.ast_transformers = source.ast_transformers
+        self.configurables = []
+        self.user_ns_hidden = {}
+        session.shell = self
+
+    def __getattr__(self, name):
+        """The larger parts, when something first asks for them."""
+        if name == "display_formatter":
+            from . import formatters
+
+            part = formatters.display_formatter
+        else:
+            from . import kernel
+
+            make = kernel.PARTS.get(name)
+            if make is None:
+                raise AttributeError("the shell of a cell has no %r" % name)
+            part = make(self)
+        setattr(self, name, part)
+        return part
+
+    @classmethod
+    def instance(cls, *_, **__):
+        return shell
+
+    @classmethod
+    def initialized(cls):
+        return True
+
+    @property
+    def user_module(self):
+        return sys.modules["__main__"]
 
     @property
     def user_ns(self):
         return vars(sys.modules["__main__"])
 
+    user_global_ns = user_ns
+
+    @property
+    def execution_count(self):
+        """As IPython 9 has it: the number of the next execution."""
+        return len(session.history.inputs) if session.history else 2
+
+    @property
+    def history_manager(self):
+        from . import kernel
+
+        return kernel.HistoryManager(session.history)
+
+    # ------------------------------------------------------------------ commands
+
     def system(self, command):
         """Runs a command of the shell; its status is `_exit_code`."""
+        from . import commands
+
         command = self.expand(command)
         is_pip = PIP.match(command)
         if is_pip:
-            pip(self, command[is_pip.end() :])
+            commands.pip(self, command[is_pip.end() :])
         else:
-            self.user_ns["_exit_code"] = spawn(["-c", command])
+            self.user_ns["_exit_code"] = commands.spawn(["-c", command])
 
     system_raw = system_piped = system
 
@@ -62,37 +106,104 @@ class Shell:
         """The lines that a command prints."""
         import subprocess
 
-        flush()
-        command = [interpreter(), "-c", self.expand(command)]
+        from . import commands
+
+        commands.flush()
+        command = [commands.interpreter(), "-c", self.expand(command)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         text = done.stdout.decode("utf-8", "replace")
         return Lines(text.splitlines()) if split else text
 
-    def run_line_magic(self, name, line, _stack_depth=1):
-        magic = LINE_MAGICS.get(name)
+    def run_line_magic(self, magic_name, line, _stack_depth=1):
+        magic = self.find_line_magic(magic_name)
         if magic is None:
-            raise UsageError(unknown("%", name, LINE_MAGICS, CELL_MAGICS))
-        return magic(self, self.expand(line) if name not in ("time", "timeit") else line)
+            self.refuse("%", magic_name, "line", "cell")
+        return magic(self.expand(line) if magic_name not in ("time", "timeit") else line)
 
-    def run_cell_magic(self, name, line, cell):
-        magic = CELL_MAGICS.get(name)
+    def run_cell_magic(self, magic_name, line, cell):
+        magic = self.find_cell_magic(magic_name)
         if magic is None:
-            raise UsageError(unknown("%%", name, CELL_MAGICS, LINE_MAGICS))
-        return magic(self, line, cell)
+            self.refuse("%%", magic_name, "cell", "line")
+        return magic(line, cell)
 
-    def magic(self, line):
-        name, _, rest = line.lstrip("%").partition(" ")
+    def refuse(self, mark, name, kind, other):
+        from . import commands
+
+        known = self.magics_manager.magics
+        raise commands.UsageError(commands.unknown(mark, name, known[kind], known[other]))
+
+    def magic(self, arg_s):
+        name, _, rest = arg_s.lstrip("%").partition(" ")
         return self.run_line_magic(name, rest.strip())
 
-    def run_cell(self, code, *_, **__):
-        """Executes code in `__main__`; the value of a last expression."""
-        return self.evaluate(code)
+    def find_magic(self, magic_name, magic_kind="line"):
+        """The function of a magic, or None."""
+        return self.magics_manager.magics[magic_kind].get(magic_name)
+
+    def find_line_magic(self, magic_name):
+        return self.find_magic(magic_name)
+
+    def find_cell_magic(self, magic_name):
+        return self.find_magic(magic_name, "cell")
+
+    def register_magic_function(self, func, magic_kind="line", magic_name=None):
+        self.magics_manager.register_function(func, magic_kind, magic_name)
+
+    def register_magics(self, *magic_objects):
+        self.magics_manager.register(*magic_objects)
+
+    def define_magic(self, name, func):
+        self.register_magic_function(lambda line: func(self, line), "line", name)
+
+    # ------------------------------------------------------------------ code
+
+    def run_cell(self, raw_cell, *_, **__):
+        """Executes code in `__main__`, and shows the value of a last expression."""
+        from . import kernel, results
+
+        result = kernel.ExecutionResult()
+        try:
+            result.result = self.evaluate(raw_cell)
+        except Exception as error:
+            result.error_in_exec = error
+            self.showtraceback()
+        if result.result is not None:
+            results.show(result.result)
+        return result
 
     def evaluate(self, code, first_line=1):
-        source = session.Source(b"\n" * (first_line - 1) + code.encode(), session.current.name)
-        for part in source.compile():
+        text = source.Source(b"\n" * (first_line - 1) + code.encode(), session.current.name)
+        for part in text.compile():
             value = eval(part, self.user_ns)
         return value
+
+    def ex(self, cmd):
+        exec(cmd, self.user_ns)
+
+    def ev(self, expr):
+        return eval(expr, self.user_ns)
+
+    def push(self, variables, interactive=True):
+        """Makes variables, given by a dictionary or by names of the caller's own."""
+        if not isinstance(variables, dict):
+            names = variables.split() if isinstance(variables, str) else variables
+            frame = sys._getframe(1)
+            variables = {name: eval(name, frame.f_globals, frame.f_locals) for name in names}
+        self.user_ns.update(variables)
+
+    def drop_by_id(self, variables):
+        for name, value in variables.items():
+            if self.user_ns.get(name) is value:
+                del self.user_ns[name]
+
+    def del_var(self, varname, by_name=False):
+        del self.user_ns[varname]
+
+    def transform_cell(self, raw_cell):
+        """The code as Python."""
+        from . import magics
+
+        return magics.transform(raw_cell.encode())
 
     def expand(self, text):
         """The text with `{expression}` and `$name` replaced by what they stand for here;
@@ -109,178 +220,78 @@ class Shell:
 
         return re.sub(r"\$\$|\{\{|\}\}|\{([^{}]+)\}|\$([^\W\d]\w*)", replace, text)
 
-    # What only a front end could do.
+    var_expand = expand
+
+    # ------------------------------------------------------------------ exceptions
+
+    def _get_exc_info(self, exc_tuple=None):
+        return exc_tuple or sys.exc_info()
+
+    def _showtraceback(self, etype, evalue, stb):
+        print("\n".join(stb), file=sys.stderr)
+
+    def showtraceback(self, exc_tuple=None, *_, **__):
+        """Prints a traceback, as for an exception that nothing catches."""
+        import traceback
+
+        kind, value, trace = self._get_exc_info(exc_tuple)
+        lines = "".join(traceback.format_exception(kind, value, trace)).splitlines()
+        self._showtraceback(kind, value, lines)
+
+    showsyntaxerror = showtraceback
+
+    def set_custom_exc(self, exc_tuple, handler):
+        """Has a function called for exceptions of these classes that nothing catches."""
+        self.custom_exceptions, self.CustomTB = tuple(exc_tuple), handler
+
+    def report(self, kind, value, trace):
+        """Calls what a package has put in the place of the functions above."""
+        own = vars(self)
+        if issubclass(kind, self.custom_exceptions):
+            self.CustomTB(self, kind, value, trace, tb_offset=None)
+        elif "showtraceback" in own or "_showtraceback" in own:
+            self.showtraceback((kind, value, trace), running_compiled_code=False)
+
+    # ------------------------------------------------------------------ the front end's part
+
     def enable_gui(self, gui=None):
         pass
 
-    enable_matplotlib = enable_pylab = enable_gui
+    def enable_matplotlib(self, gui=None):
+        return "inline", "agg"
+
+    def enable_pylab(self, gui=None, import_all=True, **_):
+        return self.enable_matplotlib()
+
+    def set_next_input(self, s, replace=False):
+        print("the next input would be:\n" + s)
+
+    def get_parent(self):
+        return {}
+
+    def set_hook(self, *_, **__):
+        pass
+
+    set_parent = set_custom_completer = set_hook
+
+    def ask_yes_no(self, prompt, default=None, interrupt=None):
+        answer = builtins.input(prompt)
+        return answer.strip().lower().startswith("y") if answer else bool(default)
+
+    def mktempfile(self, data=None, prefix="ipython_edit_"):
+        import tempfile
+
+        descriptor, path = tempfile.mkstemp(".py", prefix)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(data or "")
+        return path
 
     def __repr__(self):
         return "<the shell of this cell>"
 
 
-def unknown(mark, name, known, others):
-    """Why a magic is not run."""
-    text = "%s%s is not a magic that cells have" % (mark, name)
-    if name[:1] == "%":
-        return "%" + name + " takes the rest of the code, so it has to be the first line"
-    if name in others:
-        text = "%s is there as %s%s only" % (mark + name, "%" if mark == "%%" else "%%", name)
-    return "%s; there are %s" % (text, ", ".join(mark + each for each in sorted(known)))
+# As packages look for it in the text of the type.
+ZMQInteractiveShell.__module__ = "ipykernel.zmqshell"
 
 
-def interpreter():
-    for path in "/bin/bash", "/bin/sh":
-        if os.path.exists(path):
-            return path
-    raise UsageError("this cell has no shell, so ! and %%bash cannot work; use Python instead")
-
-
-def flush():
-    """What was printed so far comes before what a process prints."""
-    for stream in sys.stdout, sys.stderr:
-        if stream is not None:
-            stream.flush()
-
-
-def spawn(arguments, program=None):
-    """Runs a program to its end: its status."""
-    import subprocess
-
-    flush()
-    return subprocess.call([program or interpreter(), *arguments])
-
-
-def bash(shell, line, cell):
-    status = spawn(["-c", cell, "bash", *line.split()])
-    if status:
-        import subprocess
-
-        raise subprocess.CalledProcessError(status, "bash")
-
-
-def pip(shell, line):
-    from . import packages
-
-    shell.user_ns["_exit_code"] = packages.pip(line)
-
-
-def cd(shell, line):
-    os.chdir(os.path.expanduser(line.strip("'\"") or "~"))
-    print(os.getcwd())
-
-
-def env(shell, line):
-    name, _, value = line.partition("=" if "=" in line else " ")
-    if not name:
-        return dict(os.environ)
-    if not value and "=" not in line:
-        return os.environ.get(name)
-    os.environ[name.strip()] = value.strip()
-    print("env: %s=%s" % (name.strip(), value.strip()))
-
-
-def write_file(shell, line, cell):
-    *options, name = line.split() or [""]
-    with open(name, "a" if "-a" in options else "w") as file:
-        file.write(cell)
-    print("Writing " + name)
-
-
-def run_file(shell, line):
-    import runpy
-    import shlex
-
-    arguments, before = shlex.split(line), sys.argv
-    sys.argv = arguments
-    try:
-        shell.user_ns.update(runpy.run_path(arguments[0], run_name="__main__"))
-    finally:
-        sys.argv = before
-
-
-def capture(shell, line, cell):
-    import contextlib
-    import io
-
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        shell.evaluate(cell, 2)
-    if line:
-        shell.user_ns[line.split()[0]] = Captured(out.getvalue(), err.getvalue())
-
-
-class Captured:
-    """What a cell has printed."""
-
-    def __init__(self, stdout, stderr):
-        self.stdout, self.stderr = stdout, stderr
-
-    def show(self):
-        sys.stdout.write(self.stdout)
-        sys.stderr.write(self.stderr)
-
-    __str__ = lambda self: self.stdout
-
-
-def time(shell, line, cell=None):
-    from . import timing
-
-    first_line = 1 if cell is None else 2
-    return timing.once(lambda: shell.evaluate(line if cell is None else cell, first_line))
-
-
-def timeit(shell, line, cell=None):
-    from . import timing
-
-    return timing.often(line, cell, shell.user_ns)
-
-
-def shows(name):
-    """A magic that displays its cell as an object of IPython.display."""
-
-    def show(shell, line, cell):
-        from . import ipython
-
-        display(ipython.NAMES[name](cell))
-
-    return show
-
-
-def accepted(shell, line):
-    """A setting of notebooks that means nothing here, or is in force anyway."""
-
-
-LINE_MAGICS = {
-    "autoreload": accepted,
-    "cd": cd,
-    "config": accepted,
-    "env": env,
-    "load_ext": accepted,
-    "ls": lambda shell, line: shell.system("ls " + line),
-    "matplotlib": accepted,
-    "pip": pip,
-    "precision": accepted,
-    "pwd": lambda shell, line: os.getcwd(),
-    "run": run_file,
-    "set_env": env,
-    "sx": lambda shell, line: shell.getoutput(line),
-    "system": lambda shell, line: shell.getoutput(line),
-    "time": time,
-    "timeit": timeit,
-    "warnings": accepted,
-}
-CELL_MAGICS = {
-    "bash": bash,
-    "capture": capture,
-    "html": shows("HTML"),
-    "javascript": shows("Javascript"),
-    "latex": shows("Latex"),
-    "markdown": shows("Markdown"),
-    "sh": bash,
-    "svg": shows("SVG"),
-    "time": time,
-    "timeit": timeit,
-    "writefile": write_file,
-}
-shell = Shell()
+shell = ZMQInteractiveShell()

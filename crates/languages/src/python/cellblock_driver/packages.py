@@ -62,7 +62,7 @@ def write(path, text, mode=0o644):
 
 def pip(line):
     """Runs pip; its status."""
-    from .notebook import spawn
+    from .commands import spawn
 
     return run(shlex.split(line), spawn)
 

@@ -76,6 +76,10 @@ class Channel:
         self.queue = []
         self.lock = _thread.allocate_lock()
 
+    def is_in_fork(self):
+        """Whether this process is a copy that the code has made."""
+        return getpid() != self.frames.owner
+
     def receive(self):
         """The next request, or None at the end."""
         both = self.requests.is_usable(), self.frames.is_usable()

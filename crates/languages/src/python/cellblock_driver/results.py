@@ -19,9 +19,16 @@ def show(value, main=False):
         send("result", value, [MAIN] * main + fields)
 
 
+captured = None  # takes the results that are not to be shown
+
+
 def send(kind, value, fields):
     """Sends a result; where there is no channel, it is printed."""
-    if not protocol.channel.send(kind, *fields):
+    if captured is not None:
+        from .capturing import Output
+
+        captured.append(Output(kind, value, fields))
+    elif not protocol.channel.send(kind, *fields):
         print(repr(value))
 
 

@@ -2,6 +2,7 @@
 
 import sys
 
+from . import session
 from .errors import complaint
 from .protocol import BYTES, JSON, TEXT, text
 from .results import LIMIT
@@ -21,29 +22,29 @@ FORMS = (
 )
 
 
-def figure_forms(figure, bundle, failed):
+def figure_forms(figure, bundle, failed, about):
     from . import figures
 
-    figures.figure_forms(figure, bundle, failed)
+    figures.figure_forms(figure, bundle, failed, about)
 
 
-def pandas_forms(frame, bundle, failed):
+def pandas_forms(frame, bundle, failed, about):
     from . import tables
 
     bundle["data"] = attempt(tables.of_pandas, frame, "data", failed)
 
 
-def polars_forms(frame, bundle, failed):
+def polars_forms(frame, bundle, failed, about):
     from . import tables
 
     bundle["data"] = attempt(tables.of_polars, frame, "data", failed)
 
 
-def styler_forms(styler, bundle, failed):
-    pandas_forms(styler.data, bundle, failed)
+def styler_forms(styler, bundle, failed, about):
+    pandas_forms(styler.data, bundle, failed, about)
 
 
-def plotly_forms(figure, bundle, failed):
+def plotly_forms(figure, bundle, failed, about):
     import json
 
     bundle["application/vnd.plotly.v1+json"] = json.loads(figure.to_json())
@@ -54,7 +55,7 @@ def plotly_forms(figure, bundle, failed):
         bundle["chart"] = attempt(solids.plotly_chart, figure, "chart", failed)
 
 
-def altair_forms(chart, bundle, failed):
+def altair_forms(chart, bundle, failed, about):
     """altair's own renderer gives HTML that loads scripts; the chart's data say more."""
     spec = chart.to_dict()
     version = spec.get("$schema", "").rpartition("/v")[2].partition(".")[0] or "5"
@@ -65,9 +66,11 @@ def altair_forms(chart, bundle, failed):
     bundle.update(html or {})
 
 
-def picture_forms(image, bundle, failed):
+def picture_forms(image, bundle, failed, about):
     """A picture of PIL's is a PNG; as a JPEG it would be there twice."""
-    bundle["image/jpeg"] = None
+    bundle["image/png"] = ask(image, "_repr_png_", failed, "image/png", {})
+    if bundle["image/png"] is not None:
+        bundle["image/jpeg"] = None
 
 
 # Classes whose own forms are not all, or more, than is wanted here. None of their
@@ -123,11 +126,14 @@ def describe(value, failed, about):
     """Media types and data, by the conventions of Jupyter, and `chart` and
     `data`; None if the object has displayed itself."""
     bundle = {}
+    if session.formatters and given_forms(value, bundle, failed, about):
+        return None
+    given = dict(bundle)
     # A class's methods are not for the class itself, and an object that has
     # every attribute has none that means anything.
     canary = "_ipython_canary_method_should_not_exist_"
     if not isinstance(value, type) and ask(value, canary, {}, "", {}) is None:
-        if not known_forms(value, bundle, failed):
+        if not known_forms(value, bundle, failed, about):
             if ask(value, "_ipython_display_", failed, "_ipython_display_", {}, True):
                 return None
             wanted = dict(include=None, exclude=None)
@@ -137,6 +143,15 @@ def describe(value, failed, about):
         for method, key in FORMS:
             if key not in bundle:
                 bundle[key] = ask(value, "_repr_%s_" % method, failed, key, about)
+        if "text/plain" not in bundle and hasattr(type(value), "_repr_pretty_"):
+            from . import pretty
+
+            data = attempt(pretty.pretty, value, "text/plain", failed)
+            bundle.update({} if data is None else {"text/plain": data})
+    bundle.update(given)
+    if session.formatters:
+        active = session.formatters.formatters
+        bundle = {key: bundle[key] for key in bundle if getattr(active.get(key), "enabled", True)}
     if "text/plain" not in bundle:
         try:
             bundle["text/plain"] = repr(value)
@@ -146,13 +161,38 @@ def describe(value, failed, about):
     return bundle
 
 
-def known_forms(value, bundle, failed):
+def given_forms(value, bundle, failed, about):
+    """Adds the forms for which there are functions of the code's own; whether one of them has
+    displayed the object."""
+    try:
+        if session.formatters.shows(value):
+            return True
+        data = session.formatters.bundle(value)
+        if isinstance(data, tuple):
+            data, more = data
+            about.update(more or {})
+        bundle.update(data or {})
+        given = session.formatters.given(value)
+    except Exception as error:
+        failed["formatters"] = complaint(error)
+        return False
+    for key, function in given.items():
+        data = attempt(function, value, key, failed)
+        if type(data) is tuple and len(data) == 2:
+            data, more = data
+            about[key] = more
+        if data is not None:
+            bundle[key] = data
+    return False
+
+
+def known_forms(value, bundle, failed, about):
     """Adds the forms of an object of one of the KINDS; whether it is one."""
     for module, name, function in KINDS:
         kind = getattr(sys.modules.get(module), name, None)
         try:
             if isinstance(kind, type) and issubclass(type(value), kind):
-                function(value, bundle, failed)
+                function(value, bundle, failed, about)
                 return True
         except Exception as error:
             failed[name] = complaint(error)
@@ -201,10 +241,15 @@ def pack(key, data, failed):
 
 
 def dumped(data, limit):
-    """JSON of at most that many bytes."""
+    """JSON of at most that many bytes. Numbers that it cannot have are null."""
     import json
 
-    value = text(json.dumps(data, allow_nan=False), limit + 1)
+    try:
+        written = json.dumps(data, allow_nan=False)
+    except ValueError:
+        finite = json.loads(json.dumps(data), parse_constant=lambda name: None)
+        written = json.dumps(finite)
+    value = text(written, limit + 1)
     if len(value) > limit:
         raise ValueError("more than %d bytes" % limit)
     return value

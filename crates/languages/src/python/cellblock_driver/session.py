@@ -11,7 +11,14 @@ from .interrupts import Interrupts
 from .source import Source, is_coroutine
 
 executed = []  # the code of all executions that were not refused, in order
+before_code = []  # functions that are called before the code of an execution
 before_done = []  # functions that show what the code has left open
+shell = None  # what `get_ipython()` gives, once something has asked for it
+failure = None  # the exception that has ended the code
+formatters = None  # what makes other forms of objects, if code has asked for that
+settings = {}  # what `%config` has set of figures
+show_figures = None  # of `figures`, once pyplot is there
+history = None  # what earlier executions were and gave, where there are several
 current = None  # the code that is executed
 standard_input = builtins.input
 OF_FILES = b"__file__", b"argv[0]"  # words of code that looks for its file
@@ -30,7 +37,7 @@ class Session:
         self.excepthook = sys.excepthook
         regions = self.perform, self.finish, self.report, self.list_variables
         self.interrupts = protocol.interrupts = Interrupts(regions, protocol.Channel.write)
-        builtins.display, builtins.get_ipython = display, get_ipython
+        offer()
         builtins.input = input
         builtins.print = streams.print
         streams.unbuffer()
@@ -39,6 +46,7 @@ class Session:
     def run(self):
         """Serves requests until the channel ends or the code calls `sys.exit`. The
         process then ends as any Python process does, or as if it had."""
+        global history
         self.ending.begin()
         try:
             while True:
@@ -55,14 +63,19 @@ class Session:
             self.interrupts.end()
             if self.event_loop:
                 self.event_loop.close()
-            self.main = None  # as in plain Python, garbage collection may take it
+            self.main = history = None  # as in plain Python, garbage collection may take it
         self.ending.hasten(self.status)
         if self.status:
             raise SystemExit(self.status)
 
     def execute(self, request):
-        global current
+        global current, failure, history
+        failure = None
         source = current = self.enter(request)
+        if history is None and "last" not in request.fields:
+            from .history import History
+
+            history = History(vars(self.main))
         self.status = 0
         if self.reserve is None:
             # Untouched pages. An exception sets them free: it takes memory to explain a
@@ -74,6 +87,7 @@ class Session:
             self.attempt(source, self.perform)
         finally:
             self.attempt(source, self.finish)
+            failure = None
             if exc_info()[0] is SystemExit:
                 self.channel.send("ending")
             self.channel.send("done")
@@ -84,9 +98,10 @@ class Session:
             region(source)
         except SystemExit:
             raise
-        except BaseException:
+        except BaseException as error:
             self.interrupts.leave()
             self.reserve = None
+            note_failure(error)
             try:
                 self.report(source)
             except BaseException:
@@ -96,13 +111,20 @@ class Session:
     def perform(self, source):
         try:
             self.interrupts.enter()
+            if history:
+                history.begin(source)
             codes = source.compile()
             executed.append(source.python)
+            for function in before_code:
+                function()
             value = self.evaluate(codes)
-            if value is not None:
+            # In a process that the code has forked, it is nobody's value.
+            if value is not None and not self.channel.is_in_fork():
                 from . import results
 
                 results.show(value, main=True)
+                if history:
+                    history.note(value)
         finally:
             self.interrupts.leave()
 
@@ -126,12 +148,12 @@ class Session:
         from .describe import describe
 
         if self.main is not None:
-            describe(vars(self.main), fields)
+            describe(vars(self.main), fields, history.hidden() if history else ())
 
     def enter(self, request):
         """Makes the process look as if Python had been started with this code."""
         sys.argv = [request.name, *request.arguments]
-        source = Source(request.code, request.name)
+        source = Source(request.code, request.name, request.directory)
         path = os.path.join(request.directory, request.name)
         if request.has_file and any(word in request.code for word in (*OF_FILES, os.fsencode(request.name))):
             from . import codefile
@@ -171,13 +193,25 @@ class Session:
 
     def finish(self, source):
         """Brings out what an execution has shown, drawn and printed."""
-        for function in before_done:
-            function()
+        if before_done and not self.channel.is_in_fork():
+            for function in before_done:
+                function()
         for name in "stdout", "stderr":
             try:
                 getattr(sys, name).flush()
             except Exception:
                 pass  # closed, or not there; Python itself reports it at its end
+
+
+def offer():
+    """Makes the names that notebooks have beside Python's own."""
+    builtins.display, builtins.get_ipython, builtins.__IPYTHON__ = display, get_ipython, True
+
+
+def note_failure(error):
+    """Keeps the exception for functions that are called after the code, if there are any."""
+    global failure
+    failure = error if before_done and failure is None else failure
 
 
 def display(*values, **options):

@@ -11,6 +11,9 @@ FUTURE = 0x1FE0000  # the flags of `from __future__ import …`
 
 # Code that `linecache` does not know yet, by its name in tracebacks.
 unshown = {}
+# What the code has its shell do with the code of later executions: functions of lines, before
+# and after notebook lines become Python, and transformers of syntax trees.
+cleanup_transformers, line_transformers, ast_transformers = [], [], []
 
 
 def is_coroutine(code):
@@ -19,8 +22,10 @@ def is_coroutine(code):
 
 
 class Source:
-    def __init__(self, code, name):
-        self.code, self.name = code, name
+    future = 0  # what earlier executions have imported of `__future__`
+
+    def __init__(self, code, name, directory=""):
+        self.code, self.name, self.directory = code, name, directory
         self.python = code  # without what only notebooks have
         self.is_parsed = False
 
@@ -28,11 +33,15 @@ class Source:
         """Code objects to evaluate in turn. The last one is an expression's if the
         code ends in one that no semicolon silences, as in Jupyter."""
         is_indented = False
+        if cleanup_transformers or line_transformers:
+            from . import magics
+
+            self.python = magics.transform_by(self.code, cleanup_transformers, line_transformers)
         try:
             codes = self._compile()
         except SyntaxError as error:
             is_indented = isinstance(error, IndentationError) and self._dedent()
-            if not is_indented and b"!" not in self.code and b"%" not in self.code:
+            if not is_indented and not any(mark in self.code for mark in (b"!", b"%", b"?")):
                 raise
             codes = None
         if is_indented:
@@ -56,15 +65,21 @@ class Source:
         return bool(indent)
 
     def _compile(self):
-        tree = compile(self.python, self.name, "exec", TOP_LEVEL_AWAIT | ONLY_AST, True)
+        options = TOP_LEVEL_AWAIT | Source.future
+        tree = compile(self.python, self.name, "exec", options | ONLY_AST, True)
+        for transformer in ast_transformers:
+            tree = transformer.visit(tree)
         last = tree.body[-1] if tree.body else None
-        if type(last).__name__ != "Expr" or self._semicolon_follows(last):
-            return [compile(tree, self.name, "exec", TOP_LEVEL_AWAIT, True)]
-        tree.body.pop()
-        statements = compile(tree, self.name, "exec", TOP_LEVEL_AWAIT, True)
-        options = TOP_LEVEL_AWAIT | statements.co_flags & FUTURE
+        is_shown = type(last).__name__ == "Expr" and not self._semicolon_follows(last)
+        if is_shown:
+            tree.body.pop()
+        statements = compile(tree, self.name, "exec", options, True)
+        Source.future |= statements.co_flags & FUTURE
+        if not is_shown:
+            return [statements]
         expression = compile("None", self.name, "eval", ONLY_AST)
         expression.body = last.value
+        options |= Source.future
         return [statements, compile(expression, self.name, "eval", options, True)]
 
     def _semicolon_follows(self, last):
@@ -91,12 +106,16 @@ def show(linecache):
     cache = getattr(linecache, "cache", None)
     while unshown and type(cache) is dict:
         name, source = unshown.popitem()
-        cache[name] = len(source.code), None, source.lines(), name
+        path = source.directory + "/" + name  # where some packages look for it
+        cache[name] = cache[path] = len(source.code), None, source.lines(), name
 
 
 def decoded(code):
     """Code as text."""
     try:
+        if not any(b"coding" in line for line in code.split(b"\n", 2)[:2]):
+            # Without the modules that the other way imports.
+            return code.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
         return decode_source(code)
     except (LookupError, SyntaxError, UnicodeError):
         return code.decode("utf-8", "replace")

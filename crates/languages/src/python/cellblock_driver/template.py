@@ -38,7 +38,7 @@ PATIENCE = 20  # seconds
 EXIT_TIMEOUT = 100  # milliseconds until a copy that has announced its end exits by itself
 CONTROL = 256  # the supervisor's socket, above all of them
 # What a program mostly needs of the driver; the rest comes with the packages.
-MODULES = "display ending errors results rich session source tables tracebacks"
+MODULES = "display ending errors history results rich session source tables tracebacks"
 
 
 class Failure(Exception):
@@ -106,6 +106,7 @@ def serve(number, names, load):
     reserved = rehearsal.reserve()
     for name in MODULES.split():
         load(name)
+    load("session").offer()  # packages look for it at their import
     # The modules of packages are imported as a program would import them.
     for name in names:
         importlib.import_module(name)

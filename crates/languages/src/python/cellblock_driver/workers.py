@@ -2,20 +2,17 @@
 `forkserver`) import what the parent runs by its file's name, and a pool whose workers
 cannot start ends with the reason."""
 
-import ast
 import os
 import sys
 import threading
 import time
 
-from . import codefile, protocol, session
+from . import codefile, definitions, protocol, session
 
-UNGUARDED = (
-    "processes that start by `spawn` or `forkserver` import this code, and would start processes"
-    " themselves: put what starts them below `if __name__ == \"__main__\":`, or start them by"
-    " `fork` (multiprocessing.get_context(\"fork\"))"
-)
 WINDOW = 10  # seconds within which the workers of a pool end one after the other
+
+
+unguarded = set()  # places in `session.executed` of code that starts processes without a guard
 
 
 def preparation_data(original):
@@ -25,41 +22,45 @@ def preparation_data(original):
         data = original(*arguments, **options)
         main = data.get("init_main_from_path")
         if main and main == getattr(sys.modules["__main__"], "__file__", None):
-            if is_unguarded():
-                raise RuntimeError(UNGUARDED)
+            note()
             data["init_main_from_path"] = main_file(main)
         return data
 
     return get_preparation_data
 
 
+def note():
+    """Notes that the code starts a process, and whether it does so below its guard."""
+    source = session.current
+    if source.is_parsed and not definitions.is_guarded(source.python, line()):
+        unguarded.add(len(session.executed) - 1)
+
+
+def line():
+    """The line of the code's top level that the main thread executes, if it executes any."""
+    frame = sys._current_frames().get(protocol.interrupts.thread)
+    while frame and (frame.f_code.co_name, frame.f_code.co_filename) != ("<module>", session.current.name):
+        frame = frame.f_back
+    return frame and frame.f_lineno
+
+
 def main_file(path):
-    """The file with all that was executed so far, under the name of the code."""
-    code = b"\n".join(session.executed)
+    """A file with what was executed so far, under the name of the code. Of code that starts
+    processes without `if __name__ == "__main__":` it has the definitions, as each process would
+    start others otherwise."""
+    code = definitions.joined(session.executed, unguarded)
     if codefile.content(path) == code:
         return path
     directory = "%s/.cellblock-%d" % (os.environ.get("TMPDIR", "/tmp"), os.getpid())
-    os.makedirs(directory, 0o700, True)
     path = directory + "/" + os.path.basename(path)
+    if codefile.content(path) == code:
+        return path
+    os.makedirs(directory, 0o700, True)
     # Workers that start meanwhile find the one or the other.
     with open(path + ".new", "wb") as file:
         file.write(code)
     os.replace(path + ".new", path)
     return path
-
-
-def is_unguarded():
-    """Whether the statement at the code's top level that is being executed is executed by
-    every process that imports the code."""
-    frame, source = sys._getframe(), session.current
-    while frame and (frame.f_code.co_name, frame.f_code.co_filename) != ("<module>", source.name):
-        frame = frame.f_back
-    if frame is None:
-        return False  # in a thread, or an earlier execution's
-    for statement in ast.parse(source.python).body:
-        if statement.lineno <= frame.f_lineno <= statement.end_lineno:
-            return not isinstance(statement, (ast.If, ast.Try))
-    return False
 
 
 def join_exited_workers(original):
