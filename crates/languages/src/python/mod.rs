@@ -88,7 +88,7 @@
 //! | `rich` | a value has more forms than its repr |
 //! | `display` | `display()` has options; updates and clears |
 //! | `tables` | the value is a table, or a figure, whose numbers it makes JSON |
-//! | `hooks` | IPython, matplotlib, PIL or plotly is imported; `linecache`, from the second execution on |
+//! | `hooks` | IPython, matplotlib, PIL, plotly or subprocess is imported; `linecache`, from the second execution on |
 //! | `figures` | pyplot is imported, or a figure shown |
 //! | `ipython` | IPython is imported and not installed |
 //! | `describe` | the variables are to be described |
@@ -97,6 +97,7 @@
 //! | `template`, `doublefork`, `rehearsal`, `immortal` | it is to serve forks of itself |
 //! | `randomness` | it is a copy of a template, or has the state of a checkpoint |
 //! | `workers` | `multiprocessing` is imported |
+//! | `reserves` | `subprocess` is imported; `os.system()` |
 //! | `codefile` | the code looks for its file, or a process imports it |
 //! | `magics`, `notebook`, `timing`, `packages` | there are lines of notebooks; `get_ipython()` |
 //!
@@ -141,7 +142,7 @@ const MODULES: DriverFile = DriverFile {
     content: modules!(
         "codefile" "describe" "display" "doublefork" "ending" "errors" "eventloop" "figures"
         "hooks" "immortal" "interrupts" "ipython" "magics" "main" "notebook" "output" "packages"
-        "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "streams" "tables"
+        "protocol" "randomness" "rehearsal" "reserves" "results" "rich" "session" "solids" "source" "streams" "tables"
         "template" "timing" "tracebacks" "workers"
     ),
 };
@@ -182,6 +183,8 @@ pub(super) static DRIVER: Driver = Driver {
     delivery: Delivery::Channel,
     is_template: true,
     settles: true,
+    // Its heap has no limit.
+    reserves: false,
     profile: Some(profile!("python", "profile.toml")),
     rootfs: "python",
     exceptions: EXCEPTIONS,
