@@ -1,8 +1,12 @@
 //! Full disks, exhausted inodes, terabyte files.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 
+use nix::sys::resource::{Resource, setrlimit};
+
+use crate::cells::cell::read;
 use crate::cells::prelude::*;
 
 pub(crate) const SUITE: Suite = Suite {
@@ -14,6 +18,8 @@ pub(crate) const SUITE: Suite = Suite {
         scene("inodes-used-up", inodes_used_up),
         scene("sparse-terabyte", sparse_terabyte),
         scene("root-has-no-room", root_has_no_room),
+        scene("callers-file-is-not-limited", callers_file),
+        scene("callers-file-is-full", callers_full_file),
     ],
     actors: &[
         Actor {
@@ -113,6 +119,77 @@ fn inodes_used_up(stage: &Stage) -> Check {
         assert_eq!(hit("inodes"), Some(true), "{}", run.json);
         assert_ne!(hit("size"), Some(true), "{}", run.json);
     }
+    Ok(())
+}
+
+const WRITES: &str = "
+printf 'out\\n'
+printf 'err\\n' >&2
+head -c 3000000 /dev/zero
+printf 'last\\n' >&2";
+
+/// A limit on files in the cell is none of the caller's file, to which its redirection adds.
+fn callers_file(stage: &Stage) -> Check {
+    let path = stage.dir.join("out");
+    let same_file = |limit: &str| -> Check<Vec<u8>> {
+        fs::write(&path, "before\n")?;
+        let file = fs::OpenOptions::new().append(true).open(&path)?;
+        let cell = stage.exec(["/bin/sh", "-c", WRITES]).passed_through();
+        let mut command = cell.limit("file-size", limit).command();
+        command.stdout(file.try_clone()?).stderr(file);
+        command.status()?;
+        Ok(fs::read(&path)?)
+    };
+    let expected = [&b"before\nout\nerr\n"[..], &[0; 3_000_000], b"last\n"].concat();
+    for limit in ["1M", "none"] {
+        let written = same_file(limit)?;
+        assert!(written == expected, "{limit}: {}", written.len());
+    }
+    let files = ["1", "2"].map(|name| stage.dir.join(name));
+    let record = stage.dir.join("record");
+    let cell = stage.exec(["/bin/sh", "-c", WRITES]).passed_through();
+    let cell = cell.limit("file-size", "1M");
+    let mut command = cell
+        .option(["--record", &record.to_string_lossy()])
+        .command();
+    command.stdout(File::create(&files[0])?);
+    command.stderr(File::create(&files[1])?);
+    command.status()?;
+    assert_eq!(fs::metadata(&files[0])?.len(), 3_000_004);
+    assert_eq!(fs::read_to_string(&files[1])?, "err\nlast\n");
+    let record = read(&record)?;
+    assert_eq!(record.outcome, Outcome::Ok);
+    // The cell's own files are limited.
+    let run = stage
+        .exec(["/bin/sh", "-c", "head -c 3000000 /dev/zero > x"])
+        .limit("file-size", "1M")
+        .run()?
+        .ended(Outcome::Disk)?;
+    assert_eq!(run.record.limits["file_size"].hit, Some(true));
+    Ok(())
+}
+
+/// Output that the caller's file has no room for is said to be missing.
+fn callers_full_file(stage: &Stage) -> Check {
+    let record = stage.dir.join("record");
+    let cell = stage
+        .exec(["/bin/sh", "-c", "head -c 3000000 /dev/zero; true"])
+        .passed_through();
+    let mut command = cell
+        .option(["--record", &record.to_string_lossy()])
+        .command();
+    command.stdout(File::create(stage.dir.join("out"))?);
+    // SAFETY: setrlimit is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| Ok(setrlimit(Resource::RLIMIT_FSIZE, 1 << 20, 1 << 20)?));
+    }
+    command.status()?;
+    assert_eq!(fs::metadata(stage.dir.join("out"))?.len(), 1 << 20);
+    let warnings = read(&record)?.warnings.join("; ");
+    assert!(
+        warnings.contains("the rest of it is missing: EFBIG"),
+        "{warnings}"
+    );
     Ok(())
 }
 
