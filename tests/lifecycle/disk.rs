@@ -18,6 +18,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("inodes-used-up", inodes_used_up),
         scene("sparse-terabyte", sparse_terabyte),
         scene("root-has-no-room", root_has_no_room),
+        scene("full-and-emptied", full_and_emptied),
         scene("callers-file-is-not-limited", callers_file),
         scene("callers-file-is-full", callers_full_file),
     ],
@@ -118,6 +119,31 @@ fn inodes_used_up(stage: &Stage) -> Check {
         let hit = |kind| run.record.limits[&format!("{name}_{kind}")].hit;
         assert_eq!(hit("inodes"), Some(true), "{}", run.json);
         assert_ne!(hit("size"), Some(true), "{}", run.json);
+    }
+    Ok(())
+}
+
+/// A limit that was hit stays hit though the program makes room again: where the disk was seen full,
+/// and where it had too little room for what was to be written at once.
+fn full_and_emptied(stage: &Stage) -> Check {
+    let fill = "head -c 60000000 /dev/zero > /tmp/x";
+    let scripts = [
+        format!("{fill}; head -c 9000000 /dev/zero > /tmp/y; sleep 1; rm /tmp/x /tmp/y; exit 1"),
+        format!("{fill}; fallocate -l 9000000 /tmp/y; sleep 1; rm /tmp/x; exit 1"),
+    ];
+    for script in scripts {
+        let run = stage
+            .exec(["/bin/sh", "-c", &script])
+            .limit("tmp-size", "64M")
+            .run()?
+            .ended(Outcome::Disk)?;
+        assert_eq!(
+            run.record.limits["tmp_size"].hit,
+            Some(true),
+            "{}",
+            run.json
+        );
+        assert_ne!(run.record.limits["workspace_size"].hit, Some(true));
     }
     Ok(())
 }
