@@ -19,6 +19,8 @@ pub(crate) const SUITE: Suite = Suite {
         scene("sparse-terabyte", sparse_terabyte),
         scene("root-has-no-room", root_has_no_room),
         scene("full-and-emptied", full_and_emptied),
+        scene("room-for-the-cache-of-go", cache_of_go).needs(&[Need::Program("go")]),
+        scene("room-for-the-cache-of-npm", cache_of_npm).needs(&[Need::Program("npm")]),
         scene("callers-file-is-not-limited", callers_file),
         scene("callers-file-is-full", callers_full_file),
     ],
@@ -120,6 +122,37 @@ fn inodes_used_up(stage: &Stage) -> Check {
         assert_eq!(hit("inodes"), Some(true), "{}", run.json);
         assert_ne!(hit("size"), Some(true), "{}", run.json);
     }
+    Ok(())
+}
+
+/// Temporary files and the cache of a compiler fit into a default cell, also of a whole package of the
+/// standard library.
+fn cache_of_go(stage: &Stage) -> Check {
+    let script =
+        "printf 'package main\nimport \"fmt\"\nfunc main() { fmt.Println(\"hello\") }\n' > a.go
+go run a.go && go build -a errors";
+    let run = stage
+        .exec(["/bin/sh", "-c", script])
+        .limit("wall", "300s")
+        .limit("cpu-time", "300s")
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "hello\n", "{}", run.json);
+    Ok(())
+}
+
+fn cache_of_npm(stage: &Stage) -> Check {
+    let script = "mkdir dep
+echo '{\"name\": \"dep\", \"version\": \"1.0.0\"}' > dep/package.json
+echo '{\"name\": \"a\", \"dependencies\": {\"dep\": \"file:./dep\"}}' > package.json
+npm install --offline >&2 && ls node_modules";
+    let run = stage
+        .exec(["/bin/sh", "-c", script])
+        .limit("wall", "300s")
+        .limit("cpu-time", "300s")
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(run.stdout(), "dep\n", "{}", run.json);
     Ok(())
 }
 

@@ -397,3 +397,42 @@ fn code_that_stops_or_kills_what_is_started_ends_its_cell_at_most() {
         client.call("context.delete", json!({"context": "a"}));
     }
 }
+
+/// A program, directory or interpreter that is missing is named as the client wrote it, and a shell's
+/// command may be longer than one argument.
+#[test]
+fn what_is_missing_is_named() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    create(&mut client, "a");
+    let script = json!({
+        "context": "a", "path": "script", "content": "#!/no/such/interpreter\n", "executable": true,
+    });
+    client.ask("file.write", script);
+    for (params, words) in [
+        (
+            json!({"argv": ["no-such-program", "x"]}),
+            ["\"no-such-program\""],
+        ),
+        (json!({"argv": ["./no/such"]}), ["\"./no/such\""]),
+        (
+            json!({"argv": ["true"], "cwd": "/no/such/place"}),
+            ["\"/no/such/place\""],
+        ),
+        (json!({"argv": ["./script"]}), ["\"./script\""]),
+        (
+            json!({"argv": ["echo", "y".repeat(131_072)]}),
+            ["argv[1]: has 131072 bytes"],
+        ),
+    ] {
+        let mut asked = params;
+        asked["context"] = json!("a");
+        let refused = client.call("process.start", asked);
+        let said = refused["error"].to_string().replace('\\', "");
+        for word in words {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+    let long = format!("x={}; echo ${{#x}}", "y".repeat(300_000));
+    assert_eq!(output(&mut client, "a", &long), "300000\n");
+}

@@ -45,7 +45,7 @@ pub use baseline::Baseline;
 pub use code_file::CodeFile;
 pub use collect::Outputs;
 pub(crate) use collect::collect;
-pub(crate) use digest::Digest;
+pub use digest::{Digest, Digesting};
 pub use kept::KeptDir;
 pub use out_dir::OutDir;
 pub use overlay::Lower;
