@@ -83,11 +83,7 @@ fn text_without_a_newline_is_an_event_at_once() {
             "javascript",
             "process.stdout.write('seen'); while (!require('fs').existsSync('go')); 0",
         ),
-        (
-            "bash",
-            "bash",
-            "printf seen; while [ ! -e go ]; do :; done",
-        ),
+        ("bash", "bash", "printf seen; while [ ! -e go ]; do :; done"),
         (
             "Rscript",
             "r",
