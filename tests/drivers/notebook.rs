@@ -174,6 +174,13 @@ fn pip_says_why_it_installs_nothing() {
         assert!(run.stderr.contains(words), "{run:?}");
         assert_eq!(run.texts(), ["=1"]);
     }
+    // No index is needed for what the cell has.
+    for line in ["--no-index -f . no-such-package", "./own.whl"] {
+        let code = format!("{nowhere}open('own.whl', 'w').close()\n%pip install {line}\n");
+        let run = python.ok(&code);
+        let said = format!("{}{}", run.stdout, run.stderr);
+        assert!(!said.contains("reaches no package index"), "{said}");
+    }
     let fake = "os.makedirs('own-1.0.dist-info'); open('own-1.0.dist-info/METADATA', 'w').write('Name: own\\nVersion: 1.0\\n')\n";
     let run = python.quiet(&format!("{nowhere}{fake}%pip install own==1.0\n"));
     assert_eq!(run.stdout, "Requirement already satisfied: own==1.0\n");

@@ -26,6 +26,10 @@ pub(crate) const SUITE: Suite = Suite {
             node_workers,
         )
         .needs(&[Need::Program("node")]),
+        python_scene("programs-of-python-may-reserve-more", children_of_python),
+        scene("programs-of-r-may-reserve-more", children_of_r).needs(&[Need::Program("Rscript")]),
+        scene("programs-of-java-may-reserve-more", children_of_java)
+            .needs(&[Need::Program("java")]),
         scene(
             "descriptors-are-few-unless-a-cgroup-counts-them",
             descriptors,
@@ -211,24 +215,111 @@ fn sanitizers(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// More than fit with V8's own reservation for the code of each.
 const WORKERS: &str = "
 const { Worker } = require('node:worker_threads');
-const source = `require('node:worker_threads').parentPort.postMessage('x')`;
 let count = 0;
-for (let i = 0; i < 4; i++)
-  new Worker(source, { eval: true }).once('message', () => { if (++count === 4) console.log('all'); });";
+for (let i = 0; i < 20; i++) {
+  const worker = new Worker('require(`worker_threads`).parentPort.postMessage(0)', { eval: true });
+  if (i === 0) console.log(worker.resourceLimits.codeRangeSizeMb);
+  worker.once('message', () => { if (++count === 20) console.log('all'); });
+}";
 
 fn node_workers(stage: &Stage) -> Check {
-    let script = format!("node -e \"$(cat <<'END'\n{WORKERS}\nEND\n)\"");
+    let usual = "const { Worker } = require('node:worker_threads');";
+    let module = WORKERS.replace(usual, "import { Worker } from 'node:worker_threads';");
+    let script = format!("cat > a.mjs <<'END'\n{module}\nEND\nnode a.mjs");
+    let in_python = |call: &str| {
+        let code = format!("code = r\"\"\"{WORKERS}\"\"\"\n{call}");
+        stage.code("python", &code).limit("memory", "512M")
+    };
     let cells = [
         stage.exec(["node", "-e", WORKERS]),
         stage.code("bash", &script).limit("memory", "512M"),
         stage.code("javascript", WORKERS),
+        in_python("import subprocess\nsubprocess.run(['node', '-e', code])"),
+        in_python("open('a.js', 'w').write(code)\nimport os\nos.system('node a.js')"),
     ];
     for cell in cells {
         let run = cell.limit("cgroup", "none").run()?.ended(Outcome::Ok)?;
-        assert_eq!(run.stdout(), "all\n");
+        assert_eq!(run.stdout(), "64\nall\n");
     }
+    // What the caller sets stays.
+    let set = stage
+        .exec([
+            "node",
+            "-p",
+            "process.env.NODE_OPTIONS + process.traceDeprecation",
+        ])
+        .option(["--env", "NODE_OPTIONS=--trace-deprecation"])
+        .run()?
+        .ended(Outcome::Ok)?;
+    let expected = "--require=/run/cellblock/workers.cjs --trace-deprecationtrue\n";
+    assert_eq!(set.stdout(), expected);
+    Ok(())
+}
+
+/// Maps more than a cell's memory, and uses none of it.
+const RESERVES: &str = "import mmap; mmap.mmap(-1, 3 << 30, flags=mmap.MAP_PRIVATE); print(1)";
+
+/// Python's own requests are bounded by its memory, and those of programs that it starts are not.
+const CHILDREN: &str = "
+import os, subprocess, sys, threading
+child = [sys.executable, 'child.py']
+subprocess.run(child)
+os.system('python3 child.py')
+print(os.popen('python3 child.py').read())
+runs = [threading.Thread(target=subprocess.run, args=[child]) for _ in range(4)]
+for run in runs: run.start()
+for run in runs: run.join()
+def refused():
+    try:
+        bytearray(3 << 30)
+    except MemoryError:
+        print('refused')
+refused()
+if not os.fork():
+    refused()
+    os._exit(0)
+os.wait()";
+
+fn children_of_python(stage: &Stage) -> Check {
+    let code = format!("open('child.py', 'w').write({RESERVES:?})\n{CHILDREN}");
+    let run = stage
+        .code("python", &code)
+        .limit("cgroup", "none")
+        .limit("memory", "512M")
+        .run()?
+        .ended(Outcome::Ok)?;
+    let expected = "1\n1\n1\n\n1\n1\n1\n1\nrefused\nrefused\n";
+    assert_eq!(run.stdout(), expected);
+    Ok(())
+}
+
+fn children_of_r(stage: &Stage) -> Check {
+    let code = format!("system2('python3', c('-c', shQuote('{RESERVES}')))\nx <- numeric(4e8)");
+    children_of(stage, "r", &code)
+}
+
+fn children_of_java(stage: &Stage) -> Check {
+    let code = format!(
+        "new ProcessBuilder(\"python3\", \"-c\", {RESERVES:?}).inheritIO().start().waitFor();
+var x = new long[400_000_000];"
+    );
+    children_of(stage, "java", &code)
+}
+
+/// The code starts a program that reserves much, and then needs too much itself, which is an
+/// exception.
+fn children_of(stage: &Stage, language: &str, code: &str) -> Check {
+    let run = stage
+        .code(language, code)
+        .limit("cgroup", "none")
+        .run()?
+        .ended(Outcome::Error)?;
+    assert_eq!(run.stdout(), "1\n", "{}", run.json);
+    assert_eq!(run.record.error_category, Some(Category::Memory));
+    assert!(run.record.error.is_some(), "{}", run.json);
     Ok(())
 }
 

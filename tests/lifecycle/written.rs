@@ -12,6 +12,11 @@ pub(crate) const SUITE: Suite = Suite {
         scene("javascript-in-order", in_order).needs(&[Need::Program("node")]),
         scene("heaps-of-javascript", heaps).needs(&[Need::Program("node")]),
         python_scene("text-without-a-newline-at-a-limit", at_a_limit),
+        scene("text-of-javascript-at-a-limit", javascript_at_a_limit)
+            .needs(&[Need::Program("node")]),
+        scene("text-of-r-at-a-limit", r_at_a_limit).needs(&[Need::Program("Rscript")]),
+        scene("text-of-java-at-a-limit", java_at_a_limit).needs(&[Need::Program("java")]),
+        scene("text-of-bash-at-a-limit", bash_at_a_limit).needs(&[Need::Program("bash")]),
     ],
     actors: &[],
 };
@@ -95,6 +100,45 @@ fn heaps(stage: &Stage) -> Check {
     Ok(())
 }
 
+fn javascript_at_a_limit(stage: &Stage) -> Check {
+    let code = "process.stdout.write('seen'); process.stderr.write('this'); while (true) {}";
+    seen_at_limits(stage, "javascript", code)
+}
+
+fn r_at_a_limit(stage: &Stage) -> Check {
+    let code = "cat('seen'); cat('this', file = stderr()); repeat {}";
+    seen_at_limits(stage, "r", code)
+}
+
+fn java_at_a_limit(stage: &Stage) -> Check {
+    let code = "System.out.print(\"seen\"); System.err.print(\"this\"); while (true) {}";
+    seen_at_limits(stage, "java", code)
+}
+
+fn bash_at_a_limit(stage: &Stage) -> Check {
+    let code = "printf seen; printf this >&2; while :; do :; done";
+    seen_at_limits(stage, "bash", code)
+}
+
+/// The code writes `seen` and `this`, and then uses up wall and CPU time.
+fn seen_at_limits(stage: &Stage, language: &str, code: &str) -> Check {
+    let streams = |run: &Run| {
+        let stderr = run.record.stderr.as_ref().map(ToString::to_string);
+        (run.stdout().to_owned(), stderr.unwrap_or_default())
+    };
+    let seen = ("seen".to_owned(), "this".to_owned());
+    let cell = stage.code(language, code);
+    let run = cell
+        .clone()
+        .run_to_limit(2000, |run| !run.stdout().is_empty())?;
+    assert_eq!(streams(&run), seen, "{}", run.json);
+    let run = (cell.limit("cpu-time", "5s").limit("wall", "300s"))
+        .run()?
+        .ended(Outcome::Timeout)?;
+    assert_eq!(streams(&run), seen, "{}", run.json);
+    Ok(())
+}
+
 fn at_a_limit(stage: &Stage) -> Check {
     let has_come = |run: &Run| !run.stdout().is_empty();
     for (language, code, length) in [
@@ -104,7 +148,6 @@ fn at_a_limit(stage: &Stage) -> Check {
             "import sys, time; sys.stdout.buffer.write(b'seen'); time.sleep(1000)",
             4,
         ),
-        ("bash", "printf seen; sleep 1000", 4),
     ] {
         let run = stage.code(language, code).run_to_limit(1000, has_come)?;
         assert_eq!(run.stdout().len(), length, "{code}: {}", run.json);

@@ -52,6 +52,35 @@ fn a_watch_tells_its_own_client_of_changes() {
         let changes = json!([{"path": "sent", "change": change}]);
         assert_eq!(event["event"]["changes"], changes);
     }
+    // One that comes in parts is seen when it is complete, and by no record.
+    let part = |content: &str, append: bool, more: bool| json!({"context": "a", "path": "d/parts", "content": content, "append": append, "more": more});
+    let mut sender = server.connect();
+    for (content, append) in [("one ", false), ("two ", true)] {
+        let written = sender.ask("file.write", part(content, append, true));
+        assert!(written["written"]["size"].is_u64(), "{written}");
+    }
+    let code = "import os; os.listdir('d')";
+    let ran = sender.ask("context.run", json!({"context": "a", "code": code}));
+    assert_eq!(ran["record"]["results"][0]["text"], "[]", "{ran}");
+    let listed = sender.ask("file.list", json!({"context": "a", "path": "d"}));
+    assert_eq!(listed["entries"]["entries"], json!([]));
+    let refused = other.call("file.write", part("other", true, true));
+    assert_eq!(refused["error"]["code"], "bad_params", "{refused}");
+    sender.ask("file.write", part("three", true, false));
+    let ran = sender.ask(
+        "context.run",
+        json!({"context": "a", "code": "open('d/parts').read()"}),
+    );
+    assert_eq!(ran["record"]["results"][0]["text"], "'one two three'");
+    assert_eq!(ran["record"]["files"], json!([]), "{ran}");
+    let mut seen = Vec::new();
+    while seen.last() != Some(&json!({"path": "d/parts", "change": "created"})) {
+        let event = client.line();
+        assert_eq!(event["id"], 5, "{event}");
+        seen.extend(event["event"]["changes"].as_array().unwrap().clone());
+    }
+    let made = json!({"path": "d", "change": "created"});
+    assert_eq!(seen[..seen.len() - 1], [made], "{seen:?}");
     // Nobody else can end it, and it ends with the cell.
     let unwatch = json!({"context": "a", "watch": watch});
     assert_eq!(

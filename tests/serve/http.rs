@@ -169,13 +169,50 @@ fn only_the_workspace_bounds_a_file() {
     let mut socket = http.connect();
     let head = "PUT /v1/contexts/a/files/big HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000\r\n\r\n";
     socket.write_all(head.as_bytes()).unwrap();
+    let free = || {
+        let code = "import os; os.statvfs('/workspace').f_bavail, os.listdir('/workspace')";
+        last_value(&run_in(&http, "a", code)).to_owned()
+    };
+    let before = free();
+    assert!(before.ends_with(", ['big'])"), "{before}");
     socket.write_all(&content[..5_000_000]).unwrap();
-    until("the first part", || names().len() == 2);
+    until("the first part", || free() != before);
+    // Neither the code nor a list shows it meanwhile.
+    assert!(free().ends_with(", ['big'])"), "{}", free());
+    assert_eq!(names(), ["big"]);
     drop(socket);
-    until("the part is removed", || names() == ["big"]);
+    until("the part is removed", || free() == before);
+    assert_eq!(names(), ["big"]);
     let found = http.get("/v1/contexts/a/stat?path=big").json();
     assert_eq!(found["found"]["entry"]["size"], 22_500_000, "{found}");
     assert_eq!(last_value(&run_in(&http, "a", "1 + 1")), "2");
+}
+
+/// An upload that is refused while its client still sends gets its answer, and no reset.
+#[test]
+fn refused_uploads_get_their_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokens");
+    std::fs::write(&file, "1".repeat(20)).unwrap();
+    let server = Server::start_http(&["--http-token", file.to_str().unwrap()]);
+    let http = server.http();
+    for (path, status) in [
+        ("/v1/contexts/a/files/f", 401),
+        ("/files?path=a", 401),
+        ("/nothing", 401),
+    ] {
+        let mut socket = http.connect();
+        let head = format!(
+            "PUT {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
+            64 << 20
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        for _ in 0..64 {
+            socket.write_all(&vec![b'x'; 1 << 20]).unwrap();
+        }
+        let answer = read(&mut BufReader::new(socket));
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+    }
 }
 
 #[test]

@@ -427,3 +427,29 @@ fn shared_memory_counts_against_the_limit_in_every_start() {
         assert_eq!(output(&mut client, "a", &beside), granted, "{start}");
     }
 }
+
+/// A shell's command may be longer than one argument; others are refused by name, as is a program that
+/// is missing.
+#[test]
+fn commands_may_be_long() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    create(&mut client, "a");
+    for (argv, words) in [
+        (
+            json!(["no-such-program", "x"]),
+            "execve(\"no-such-program\"): ENOENT",
+        ),
+        (
+            json!(["echo", "y".repeat(131_072)]),
+            "argv[1]: has 131072 bytes",
+        ),
+    ] {
+        let asked = json!({"context": "a", "argv": argv});
+        let refused = client.call("process.start", asked);
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains(words), "{message}");
+    }
+    let long = format!("x={}; echo ${{#x}}", "y".repeat(300_000));
+    assert_eq!(output(&mut client, "a", &long), "300000\n");
+}

@@ -1,5 +1,7 @@
 //! What an execution writes is its own, whole, and no other's.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Server};
@@ -69,20 +71,47 @@ fn long_output_belongs_to_its_execution() {
 #[test]
 fn text_without_a_newline_is_an_event_at_once() {
     let server = Server::start(&[]);
-    let mut client = server.connect();
-    client.create("a");
-    // It ends only when its text has been seen.
-    let code =
-        "import time, os\nprint('seen', end='')\nwhile not os.path.exists('go'): time.sleep(0.01)";
-    let params = json!({"context": "a", "code": code, "events": true});
-    client.send(5, "context.run", params);
-    let mut line = client.line();
-    while line["event"]["event"] != "stdout" {
-        assert!(line.get("result").is_none(), "{line}");
-        line = client.line();
+    // Each ends only when its text has been seen.
+    for (program, language, code) in [
+        (
+            "python3",
+            "python",
+            "import time, os\nprint('seen', end='')\nwhile not os.path.exists('go'): time.sleep(0.01)",
+        ),
+        (
+            "node",
+            "javascript",
+            "process.stdout.write('seen'); while (!require('fs').existsSync('go')); 0",
+        ),
+        ("bash", "bash", "printf seen; while [ ! -e go ]; do :; done"),
+        (
+            "Rscript",
+            "r",
+            "cat('seen'); while (!file.exists('go')) Sys.sleep(0.01)",
+        ),
+        (
+            "java",
+            "java",
+            "System.out.print(\"seen\"); while (!new java.io.File(\"go\").exists()) Thread.sleep(10);",
+        ),
+    ] {
+        if !Path::new("/usr/bin").join(program).exists() {
+            eprintln!("left out, as there is no {program}");
+            continue;
+        }
+        let mut client = server.connect();
+        context(&mut client, language);
+        let params = json!({"context": language, "code": code, "events": true});
+        client.send(5, "context.run", params);
+        let mut line = client.line();
+        while line["event"]["event"] != "stdout" {
+            assert!(line.get("result").is_none(), "{line}");
+            line = client.line();
+        }
+        assert_eq!(line["event"]["text"], "seen", "{language}");
+        let go = json!({"context": language, "command": "touch go"});
+        client.send(6, "process.start", go);
+        let answer = client.answer(5);
+        assert_eq!(answer["result"]["record"]["stdout"], "seen", "{answer}");
     }
-    assert_eq!(line["event"]["text"], "seen");
-    let content = json!({"context": "a", "path": "go", "content": ""});
-    client.send(6, "file.write", content);
-    assert_eq!(client.answer(5)["result"]["record"]["stdout"], "seen");
 }

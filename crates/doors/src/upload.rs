@@ -1,7 +1,6 @@
 //! Contents of files, as they arrive, and as calls take them.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -9,13 +8,12 @@ use http_body_util::BodyExt as _;
 use record::bytes::RawText;
 use record::unread::Unread;
 use serde_json::value::RawValue;
-use wire::{Code, Failure, FileMove, FileRemove, FileWrite, method};
+use wire::{Code, Failure, FileWrite, method};
 
 use crate::body::{self, PATIENCE};
 use crate::client::Client;
 use crate::files;
 use crate::front::held;
-use crate::random;
 use crate::unzip::Unzip;
 
 /// The bytes of a block.
@@ -171,9 +169,9 @@ impl<C: Chunks> Parts<C> {
     }
 }
 
-/// Writes a file of several parts, of which `first` is the first one. Until the file is complete, it
-/// has a temporary name beside its own, so that other requests never find a part of it; after a
-/// failure it is removed. Returns the result of the last `file.write`.
+/// Writes a file of several parts, of which `first` is the first one. Nobody sees anything of the file
+/// until it is complete; after a failure, it goes with the client. Returns the result of the last
+/// `file.write`.
 ///
 /// # Errors
 /// The client has gone, or a call fails.
@@ -182,36 +180,16 @@ pub(crate) async fn write_parts<C: Chunks>(
     first: FileWrite<Unread<RawText>>,
     mut parts: Parts<C>,
 ) -> Result<Box<RawValue>, Failure> {
-    let context = first.context.clone();
-    let to = first.path;
-    let pending = pending(&to)?;
-    let mut part = FileWrite {
-        path: pending.clone(),
-        ..first
-    };
-    let written = async {
-        let mut written = write(client, &part).await?;
-        part.executable = false;
-        part.append = true;
-        while let Some(content) = parts.next().await? {
-            part.content = content;
-            written = write(client, &part).await?;
+    let mut part = first;
+    loop {
+        part.more = !parts.is_over();
+        let written = write(client, &part).await?;
+        if !part.more {
+            return Ok(written);
         }
-        let rename = FileMove {
-            context: context.clone(),
-            from: pending.clone(),
-            to,
-        };
-        client.ask::<method::FileMove>(&rename).await?;
-        Ok(written)
-    };
-    let written = written.await;
-    if written.is_err() {
-        // The caller gets the first error.
-        let remove = FileRemove::new(context, pending);
-        let _ = client.ask::<method::FileRemove>(&remove).await;
+        part.append = true;
+        part.content = parts.next().await?.unwrap_or_else(|| "".into());
     }
-    written
 }
 
 /// Makes the call; its result stays text.
@@ -223,26 +201,6 @@ pub(crate) async fn write(
     params: &FileWrite<Unread<RawText>>,
 ) -> Result<Box<RawValue>, Failure> {
     client.ask_as::<method::FileWrite, _>(params).await
-}
-
-/// A temporary name beside that of a file.
-fn pending(path: &Path) -> Result<PathBuf, Failure> {
-    let number: String = (random::bytes(8)?.iter())
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    Ok(path.with_file_name(format!(".cellblock-upload-{number}")))
-}
-
-/// Runs `work` to its end even if the request is dropped because its client has gone, so that
-/// `work` removes its temporary files.
-///
-/// # Errors
-/// Those of `work`; the server is ending.
-pub(crate) async fn to_the_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-) -> Result<T, Failure> {
-    let done = held::spawn(work).await;
-    done.unwrap_or_else(|error| Err(Failure::new(Code::Failed, error.to_string())))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use record::{Category, CodeError};
 pub mod frames;
 mod java;
 mod javascript;
+pub mod node;
 mod python;
 mod r;
 mod shell;
@@ -83,9 +84,8 @@ pub struct Driver {
     /// The limit that the interpreter enforces on its own heap, if it does: then it
     /// can report the lack of memory, which a killed process cannot.
     pub heap: Option<Heap>,
-    /// Whether the interpreter, or what its code usually starts, maps much more memory than it
-    /// uses. Where mappings count, it may map more, and a request far above the memory limit is
-    /// granted until it is used.
+    /// Whether the interpreter may map much more memory than it uses, where mappings count. A request
+    /// far above the memory limit is then granted until it is used, unless the heap has a limit.
     pub reserves: bool,
     /// System calls that the interpreter tries at every start and can do without. If
     /// they are denied before the code begins, the denial is not the code's.
@@ -132,7 +132,7 @@ const SCRIPT: Driver = Driver {
     delivery: Delivery::File("/run/cellblock/main"),
     lasting: None,
     heap: None,
-    reserves: false,
+    reserves: true,
     probes: &[],
     compiled: None,
     compiler: None,

@@ -13,7 +13,10 @@ use serde::Serialize;
 
 use crate::probe::HostFacts;
 use crate::rootfs::Tree;
+use languages::node;
+use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use spec::limits::RESERVE;
 use spec::{
     Bytes, CgroupChoice, Descriptor, FilesFrom, InputFile, Layer, Limits, Network, Overlay,
     Scratch, Spec, Stdio, TmpfsLimit,
@@ -179,11 +182,13 @@ impl Fallback {
         }
     }
 
-    /// As limits of processes (setrlimit(2)) that may map `reserve` beyond the memory.
+    /// As limits of processes (setrlimit(2)) that may map `reserve` beyond the memory. Programs that
+    /// they start may raise that.
     fn rlimits(&self, reserve: Option<Bytes>) -> impl Iterator<Item = Rlimit> + use<> {
-        let data = self.memory.zip(reserve).map(|(memory, reserve)| {
-            let size = memory.0.saturating_add(reserve.0);
-            Rlimit::fixed(Resource::RLIMIT_DATA, size)
+        let data = self.memory.zip(reserve).map(|(memory, reserve)| Rlimit {
+            resource: Resource::RLIMIT_DATA,
+            soft: memory.0.saturating_add(reserve.0),
+            hard: memory.0.saturating_add(RESERVE.0),
         });
         // Init counts as well.
         let processes =
@@ -235,7 +240,8 @@ impl Plan {
         keep_network(spec)?;
         let scratch = scratch::choose(spec)?;
         let names = names::NameFiles::of(&spec.network, &host.names);
-        let mut mounts = mounts::plan(spec, host, tree, &program.files, &names, &scratch)?;
+        let files = files_of(spec, &program);
+        let mut mounts = mounts::plan(spec, host, tree, &files, &names, &scratch)?;
         let protected = protect::choose(spec, host)?;
         protect::add(&protected, &mut mounts);
         Ok(Self {
@@ -333,6 +339,14 @@ impl Plan {
     pub fn has(&self, namespace: Namespace) -> bool {
         self.namespaces.contains(&namespace)
     }
+}
+
+/// Files to place below [`languages::DIRECTORY`]. Any program may start Node.
+fn files_of(spec: &Spec, program: &program::Request) -> Vec<(PathBuf, RawText)> {
+    let workers = (node::WORKERS.path.into(), node::WORKERS.content.into());
+    let mut files = program.files.clone();
+    files.extend(spec.limits.memory.map(|_| workers));
+    files
 }
 
 /// In the order of mounting.

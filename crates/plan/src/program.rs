@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::arguments;
 use super::trust::{self, Trust};
 use crate::probe::HostFacts;
+use languages::node;
 use record::bytes::RawText;
 use spec::limits::RESERVE;
 use spec::quantity::AutoBound;
@@ -62,10 +63,9 @@ pub(super) const THREADS: [&str; 5] = [
     "OPENBLAS_NUM_THREADS",
 ];
 
-/// A variable by which a runtime reserves less memory: Bun maps a gigabyte for the code that it
-/// compiles. Where it gets less, it goes on without its compiler, many times slower, and does not
-/// say so.
-const RESERVES_LESS: (&str, &str) = ("BUN_JSC_jitMemoryReservationSize", "67108864");
+/// A variable by which Bun reserves less memory: it maps a gigabyte for the code that it compiles.
+/// Where it gets less, it goes on without its compiler, many times slower, and does not say so.
+const BUN: (&str, &str) = ("BUN_JSC_jitMemoryReservationSize", "67108864");
 
 impl Program {
     /// Its environment as execve(2) takes it: `NAME=value`.
@@ -109,9 +109,18 @@ impl Program {
     pub(super) fn new(spec: &Spec, host: &HostFacts, request: Request) -> Self {
         let mut env = spec.env.clone();
         let left_out = |name: &&str| spec.env_clear || spec.env_unset.contains(*name);
-        let (name, value) = RESERVES_LESS;
-        if spec.limits.memory.is_some() && !left_out(&name) {
-            env.entry(name.to_owned()).or_insert_with(|| value.into());
+        if spec.limits.memory.is_some() {
+            let (name, value) = BUN;
+            if !left_out(&name) {
+                env.entry(name.to_owned()).or_insert_with(|| value.into());
+            }
+            let (name, option) = node::OPTIONS;
+            if !left_out(&name) {
+                let callers = env.get(name).map(RawText::as_bytes);
+                let options = [Some(option.as_bytes()), callers];
+                let options: Vec<_> = options.into_iter().flatten().collect();
+                env.insert(name.to_owned(), options.join(&b' ').into());
+            }
         }
         if let Some(cpus) = spec.limits.cpus {
             let threads = (cpus.ceil() as usize)

@@ -340,10 +340,10 @@ limits! {
         "Open descriptors of each process; auto is 1024 where a memory cgroup counts what they hold, and 256 without one";
     Data, data, ["data"], AutoBound<Bytes> => AutoBound<Bytes>,
         "bytes", 4.0 * Bytes::MIB as f64..=EXBIBYTE, "4M or more",
-        "Private writable memory that each process maps, used or not; auto is no limit where a cgroup bounds memory, and else `memory`, plus 4G for programs, JavaScript and Bash, which reserve more than they use; sanitizers need none";
+        "Private writable memory that each process maps, used or not; auto is no limit where a cgroup bounds memory, and else `memory` plus 4G, since programs reserve more than they use, and `memory` alone for Python itself; sanitizers need none";
     FileSize, file_size, ["file-size"], Bound<Bytes> => Option<Bytes>,
         "bytes", 0.0..=EXBIBYTE, "at most 1048576T",
-        "Size of each file that is written";
+        "Size of each file that is written; not of a file of the caller's that standard output or standard error goes to";
     AddressSpace, address_space, ["address-space"], Bound<Bytes> => Option<Bytes>,
         "bytes", 16.0 * Bytes::MIB as f64..=EXBIBYTE, "16M or more",
         "Address space of each process, which programs reserve much more of than they use";

@@ -34,6 +34,8 @@ pub struct Disk {
     pub size: Option<DiskSize>,
     /// Bytes of content when it was last looked at.
     pub used: u64,
+    /// The most at any of these times.
+    pub most: u64,
 }
 
 /// The size of a file system, as it states it itself.
@@ -79,6 +81,7 @@ impl Disks {
             };
             disk.size = Some(DiskSize::stated(&fs));
             disk.used = fs.blocks().saturating_sub(fs.blocks_free()) * fs.fragment_size();
+            disk.most = disk.most.max(disk.used);
             disk.ever.space |= disk.now.space;
             disk.ever.inodes |= disk.now.inodes;
         }

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use nix::errno::Errno;
 use record::error::SetupError;
 use record::{CodeError, Connection, RefusedHost, ResultItem};
 use sys::process::{ChildUsage, CpuTime};
@@ -223,6 +224,8 @@ pub struct Observed {
     pub disks: Disks,
     /// Whether a process could not be ended within the deadline.
     pub unkillable: bool,
+    /// Why output is missing in a file of the caller's, if any is.
+    pub unwritten: Option<Errno>,
     /// What the broker reported last, in a cell that had one.
     pub network: Option<NetworkLog>,
     /// The most memory and processes that the watchdog saw, without a cgroup, in the

@@ -112,12 +112,13 @@ impl Meter {
     }
 
     /// When to check next. A CPU limit cannot be reached before all CPUs together could
-    /// use the rest of it; figures from `/proc` need a fixed interval.
+    /// use the rest of it; figures from `/proc` need a fixed interval, and so do disks that are
+    /// full for a moment.
     pub(crate) fn next_check(&self, now: Instant) -> Option<Instant> {
         let cpu = self
             .cpu_left
             .map(|left| (left / self.cpus).max(CPU_INTERVAL));
-        let watched = self.counts || self.memory.is_some();
+        let watched = self.counts || self.memory.is_some() || !self.is_resting;
         let waits = self.memory.as_ref().is_some_and(MemoryCount::waits);
         let usual = INTERVAL * (1 << self.quiet);
         let proc = watched.then_some(if waits { SHORT_INTERVAL } else { usual });

@@ -259,6 +259,26 @@ pub enum FileOrder {
         #[serde(default)]
         append: bool,
     },
+    /// Writes a part of a file that nobody sees before it is complete.
+    WritePart {
+        /// The number of the client that sends it.
+        client: u64,
+        /// Relative to the workspace.
+        path: PathBuf,
+        /// What follows the parts before.
+        content: Unread<RawText>,
+        /// Whether the owner may execute the file.
+        executable: bool,
+        /// Whether it begins the file.
+        is_first: bool,
+        /// Whether the file is complete.
+        is_last: bool,
+    },
+    /// Drops the files of which a client has sent parts.
+    DropParts {
+        /// Its number.
+        client: u64,
+    },
     /// Writes the files of a request.
     WriteAll {
         /// The files.

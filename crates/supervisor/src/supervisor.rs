@@ -12,7 +12,7 @@ use super::guests::Place;
 use super::mailbox::{Closed, Mailbox, Task};
 use super::processes::cell_ended;
 use super::{Base, Execute, FileOrder, Layout, Open, Order, OrderName, Report, State};
-use engine::context::{Answer, Checkpoint, Context, Execution, WorkspaceEdit};
+use engine::context::{Answer, Checkpoint, Context, Execution, Part, WorkspaceEdit};
 use engine::run::{Ahead, Events, Stock};
 use record::error::{Result, SetupError, Step};
 use record::{Record, Start};
@@ -431,6 +431,22 @@ impl<'s> Supervisor<'s> {
                 executable,
                 append,
             })?,
+            FileOrder::WritePart {
+                client,
+                path,
+                content,
+                executable,
+                is_first,
+                is_last,
+            } => context.edit(WorkspaceEdit::WritePart(Part {
+                client,
+                path,
+                content: content.read("content")?,
+                executable,
+                is_first,
+                is_last,
+            }))?,
+            FileOrder::DropParts { client } => context.drop_uploads(client),
             FileOrder::WriteAll { files } => {
                 write_all(context, files.read("files")?)?;
                 return self.report_file(id, &());

@@ -119,6 +119,16 @@ impl<'a> Beneath<'a> {
         self.open(path, flags, mode).map(File::from)
     }
 
+    /// Creates a file without a name in the directory, which is gone with its last descriptor unless
+    /// linkat(2) gives it one.
+    ///
+    /// # Errors
+    /// That of openat2(2); EOPNOTSUPP if the file system has no such files.
+    pub fn create_nameless(self, mode: Mode) -> nix::Result<File> {
+        let flags = OFlag::O_RDWR | OFlag::O_TMPFILE;
+        self.open(c"", flags, mode).map(File::from)
+    }
+
     /// Opens a file to write at its end. Whether it is a regular file is for the caller to
     /// check, before it writes.
     ///

@@ -158,10 +158,20 @@ pub struct FullTmpfs {
 pub struct FilesIn {
     /// Where the cell sees it, such as `/workspace`.
     pub name: String,
-    /// Bytes of content.
+    /// Bytes of content at the last reading.
     pub used: Bytes,
+    /// The most at any reading.
+    pub most: Bytes,
     /// How many it can hold.
     pub size: Bytes,
+}
+
+impl FilesIn {
+    /// Whether it held seven eighths of what it can: a larger write than it has room for is refused
+    /// before it is full.
+    pub fn was_nearly_full(&self) -> bool {
+        self.size.0 > 0 && self.most.0 >= self.size.0 / 8 * 7
+    }
 }
 
 /// What a tmpfs has none left of, and how much it had.
@@ -196,7 +206,7 @@ pub struct Measured {
     pub file_size: Option<bool>,
     /// The tmpfs that were out of space or inodes at a reading.
     pub disks: Vec<FullTmpfs>,
-    /// What each of the cell's own tmpfs held at the last reading.
+    /// What each of the cell's own tmpfs held.
     pub files: Vec<FilesIn>,
 }
 

@@ -54,17 +54,21 @@ fn files(evidence: &Evidence<'_>) -> Option<String> {
     })
 }
 
-/// The tmpfs in which a larger write than it has room for is refused, before it is full: those that
-/// held seven eighths of what they can when they were last looked at.
+/// The tmpfs in which a larger write than it has room for may have been refused.
 pub(super) fn nearly_full(evidence: &Evidence<'_>) -> Option<String> {
     let held = evidence.measured.files.iter();
-    let nearly = held.filter(|files| files.used.0 >= files.size.0 / 8 * 7 && files.size.0 > 0);
+    let nearly = held.filter(|files| files.was_nearly_full());
     let shown: Vec<String> = nearly
         .map(|files| {
             format!(
-                "{} holds {} of {}",
+                "{} {} {} of {}",
                 files.name,
-                about(files.used),
+                if files.used == files.most {
+                    "holds"
+                } else {
+                    "held"
+                },
+                about(files.most),
                 files.size
             )
         })

@@ -467,6 +467,7 @@ fn files_that_fill_the_memory_are_named() {
             files: vec![FilesIn {
                 name: "/workspace".to_owned(),
                 used: Bytes::mib(used),
+                most: Bytes::mib(used),
                 size: Bytes::mib(300),
             }],
             ..killed_for_memory()
@@ -489,6 +490,7 @@ fn a_write_into_a_nearly_full_disk_is_a_full_disk() {
         files: vec![FilesIn {
             name: "/tmp".to_owned(),
             used: Bytes::mib(used),
+            most: Bytes::mib(60.min(3 * used)),
             size: Bytes::mib(64),
         }],
         ..Measured::default()
@@ -507,7 +509,11 @@ fn a_write_into_a_nearly_full_disk_is_a_full_disk() {
             .unwrap()
             .starts_with("/tmp holds 60M of 64M; write less")
     );
-    assert_eq!(of(20).outcome, Outcome::Exit);
+    // Room that was made again does not undo it.
+    let emptied = of(20);
+    assert_eq!(emptied.outcome, Outcome::Disk);
+    assert!(emptied.context.unwrap().starts_with("/tmp held 60M of 64M"));
+    assert_eq!(of(10).outcome, Outcome::Exit);
     let silent = judge(&with(holding(60), exit(1)));
     assert_eq!(silent.outcome, Outcome::Exit);
     let error = error("OSError", Some(Errno::ENOSPC));

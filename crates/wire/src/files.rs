@@ -25,6 +25,10 @@ pub struct FileWrite<Text = RawText> {
     /// is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub append: bool,
+    /// Whether more of the file follows: from the same client, with `append`, and `more` except in
+    /// the last part. Until then nobody sees anything of it; it is dropped if the client goes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
 }
 
 impl<Text> FileWrite<Text> {
@@ -36,6 +40,7 @@ impl<Text> FileWrite<Text> {
             content,
             executable: false,
             append: false,
+            more: false,
         }
     }
 }

@@ -17,11 +17,10 @@ pub struct Digest {
 
 impl Digest {
     /// Of these bytes.
-    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
-        Self {
-            size: bytes.len() as u64,
-            sha256: Sha256::digest(bytes).into(),
-        }
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        let mut begun = Digesting::default();
+        begun.add(bytes);
+        begun.finish()
     }
 
     /// Reads `source` to its end and passes each piece of it to `each`.
@@ -33,8 +32,7 @@ impl Digest {
         mut each: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Self, E> {
         let mut buffer = vec![0; BUFFER];
-        let mut hasher = Sha256::new();
-        let mut size = 0;
+        let mut begun = Digesting::default();
         loop {
             let length = match source.read(&mut buffer) {
                 Ok(0) => break,
@@ -43,13 +41,37 @@ impl Digest {
                 Err(error) => return Err(error.into()),
             };
             let piece = &buffer[..length];
-            hasher.update(piece);
-            size += length as u64;
+            begun.add(piece);
             each(piece)?;
         }
-        Ok(Self {
-            size,
-            sha256: hasher.finalize().into(),
-        })
+        Ok(begun.finish())
+    }
+}
+
+/// The digest of content that comes in pieces.
+#[derive(Debug, Default)]
+pub struct Digesting {
+    size: u64,
+    hasher: Sha256,
+}
+
+impl Digesting {
+    /// Adds the next piece.
+    pub fn add(&mut self, piece: &[u8]) {
+        self.size += piece.len() as u64;
+        self.hasher.update(piece);
+    }
+
+    /// The bytes of all pieces so far.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The digest of all pieces.
+    pub fn finish(self) -> Digest {
+        Digest {
+            size: self.size,
+            sha256: self.hasher.finalize().into(),
+        }
     }
 }

@@ -47,7 +47,7 @@ pub use baseline::Baseline;
 pub use code_file::CodeFile;
 pub use collect::Outputs;
 pub(crate) use collect::collect;
-pub(crate) use digest::Digest;
+pub use digest::{Digest, Digesting};
 pub use guard::Guard;
 pub use kept::KeptDir;
 pub use out_dir::OutDir;

@@ -1,5 +1,6 @@
 //! Connections, within bounds.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -37,6 +38,10 @@ const WRITE_PATIENCE: u32 = 300_000;
 const KEEP_ALIVE: u32 = 60;
 /// How long no connection is accepted when there is no descriptor for it.
 const BREATH: Duration = Duration::from_millis(100);
+
+/// The most bytes that a client may send after the last answer, and how long it may.
+const MOST_UNREAD: usize = 256 << 20;
+const LINGER: Duration = Duration::from_secs(10);
 
 /// What a connection gets when there are too many.
 const TOO_MANY: &str =
@@ -149,12 +154,37 @@ async fn serve(
         .serve_connection(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        _ = connection.as_mut() => return,
-        () = gone(watched) => return,
+        _ = connection.as_mut() => return drain(&watched).await,
+        () = gone(&watched) => return,
         () = place.ended() => return,
         _ = ended.changed() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+    drain(&watched).await;
+}
+
+/// Drops what a client still sends after the last answer, such as an upload that was refused. A socket
+/// that is closed with unread input resets the connection, and the client may lose the answer. hyper
+/// has ended the server's side by now.
+async fn drain(socket: &TcpStream) {
+    // A registration of its own begins with what has arrived.
+    let Ok(socket) = duplicate(socket) else {
+        return;
+    };
+    let all = async {
+        let mut left = MOST_UNREAD;
+        let mut buffer = vec![0; 64 << 10];
+        while left > 0 && socket.readable().await.is_ok() {
+            match socket.try_read(&mut buffer) {
+                Ok(0) => return,
+                Ok(length) => left = left.saturating_sub(length),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, all).await;
 }
 
 /// Another descriptor of a socket, whose readiness is tracked separately.
@@ -165,7 +195,7 @@ fn duplicate(socket: &TcpStream) -> std::io::Result<TcpStream> {
 
 /// Waits until the client has ended its side of a connection. hyper does not read while bytes of a
 /// further request wait, so it does not notice the end that follows them.
-async fn gone(socket: TcpStream) {
+async fn gone(socket: &TcpStream) {
     while let Ok(found) = socket.ready(Interest::READABLE).await {
         // EPOLLRDHUP
         if found.is_read_closed() {
@@ -173,7 +203,7 @@ async fn gone(socket: TcpStream) {
         }
         // Nothing is read here: this only clears the readiness, to wait for the next edge.
         let _ = socket.try_io(Interest::READABLE, || {
-            Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
+            Err::<(), _>(ErrorKind::WouldBlock.into())
         });
     }
 }

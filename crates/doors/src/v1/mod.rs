@@ -20,7 +20,7 @@ use crate::answer::{self, Answer};
 use crate::body;
 use crate::files;
 use crate::front::Guarded;
-use crate::upload::{Blocks, Parts, to_the_end, write, write_parts};
+use crate::upload::{Blocks, Parts, write, write_parts};
 pub use openapi::openapi;
 use table::{AnswerForm, Route, TABLE};
 
@@ -71,7 +71,7 @@ async fn serve(
     let route = asked.route;
     let (head, body) = request.into_parts();
     if route.reply == AnswerForm::Upload {
-        return to_the_end(upload(guarded.clone(), party, asked, body)).await;
+        return upload(guarded, party, asked, body).await;
     }
     let body = body::read(body).await?;
     let fields = match route.has_object() {
@@ -122,7 +122,7 @@ async fn serve(
 
 /// Writes a file part by part.
 async fn upload(
-    guarded: Guarded,
+    guarded: &Guarded,
     party: Party,
     asked: Asked,
     body: Body,

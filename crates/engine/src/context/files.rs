@@ -5,30 +5,34 @@
 //! entered, only regular files are read, and answers are bounded.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, renameat};
+use nix::fcntl::{AT_FDCWD, AtFlags, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 use serde::{Deserialize, Serialize};
 
 use super::Context;
 use super::entries::Entry;
 use super::history::Step;
+use super::uploads::Part;
+use crate::run::Live;
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step as Stage};
 use sys::beneath::Beneath;
 use sys::random::random;
 use sys::tree::kind_of;
+use workspace::Digest;
 use workspace::copy::as_owner;
 
 /// The most bytes of one answer.
 const MOST_BYTES: u64 = 16 << 20;
-/// The temporary name of a file while it is being written. Programs cannot predict it, so they can
+/// The temporary name of a complete file that may replace another. Programs cannot predict it, so they can
 /// neither have a directory of that name nor mislead watches by files of such names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
@@ -145,6 +149,8 @@ pub enum WorkspaceEdit {
         /// Whether it is added at the end of what is there.
         append: bool,
     },
+    /// Writes a part of a file that nobody sees before it is complete.
+    WritePart(Part),
     /// Makes a directory.
     MakeDirectory {
         /// Its path in the workspace.
@@ -214,31 +220,45 @@ impl Context<'_> {
     /// Changes the workspace. No execution lists the change as its own, unless content was added to
     /// a file.
     pub(super) fn apply(&mut self, edit: &WorkspaceEdit) -> Result<FileAnswer> {
-        let answer = self.in_workspace(|files| match edit {
+        match edit {
+            WorkspaceEdit::Write {
+                path,
+                content,
+                append: true,
+                ..
+            } => self.in_workspace(|files| files.append(path, content)),
             WorkspaceEdit::Write {
                 path,
                 content,
                 executable,
-                append,
-            } => match append {
-                true => files.append(path, content),
-                false => files.write(path, content, *executable),
-            },
-            WorkspaceEdit::MakeDirectory { path } => files.make_directory(path),
-            WorkspaceEdit::Move { from, to } => files.rename(from, to),
-            WorkspaceEdit::Remove { path } => files.remove(path),
-        })?;
-        if let Some(live) = &mut self.live {
-            match edit {
-                WorkspaceEdit::Write { append: true, .. } | WorkspaceEdit::MakeDirectory { .. } => {
-                }
-                WorkspaceEdit::Write { path, content, .. } => {
-                    live.note_written(path, content.as_bytes());
-                }
-                WorkspaceEdit::Move { from, to } => live.note_renamed(from, to),
-                WorkspaceEdit::Remove { path } => live.note_removed(path),
+                ..
+            } => {
+                let digest = Digest::of_bytes(content.as_bytes());
+                let write = |files: &Workspace<'_>| files.write(path, content, *executable);
+                self.change(write, |live| live.note_written(path, digest))
+            }
+            WorkspaceEdit::WritePart(part) => self.add_part(part),
+            WorkspaceEdit::MakeDirectory { path } => {
+                self.in_workspace(|files| files.make_directory(path))
+            }
+            WorkspaceEdit::Move { from, to } => self.change(
+                |files| files.rename(from, to),
+                |live| live.note_renamed(from, to),
+            ),
+            WorkspaceEdit::Remove { path } => {
+                self.change(|files| files.remove(path), |live| live.note_removed(path))
             }
         }
+    }
+
+    /// Changes the workspace, and notes that for records.
+    fn change(
+        &mut self,
+        act: impl FnOnce(&Workspace<'_>) -> Result<FileAnswer>,
+        note: impl FnOnce(&mut Live<'_>),
+    ) -> Result<FileAnswer> {
+        let answer = self.in_workspace(act)?;
+        self.live.as_mut().map(note);
         Ok(answer)
     }
 }
@@ -246,6 +266,16 @@ impl Context<'_> {
 fn no_workspace() -> SetupError {
     SetupError::new(Stage::Outputs, "the cell has no workspace of its own")
         .hint("look at the directory that is bound there")
+}
+
+/// A file that nobody sees.
+pub(super) struct Nameless(File);
+
+impl Nameless {
+    pub(super) fn write(&mut self, bytes: &[u8], path: &Path) -> Result<()> {
+        (self.0.write_all(bytes))
+            .map_err(|e| SetupError::io(Stage::Outputs, "write", &e).on(path.display()))
+    }
 }
 
 impl<'w> Workspace<'w> {
@@ -262,11 +292,40 @@ impl Workspace<'_> {
     /// # Errors
     /// The path is not allowed, or the workspace is full.
     fn write(&self, path: &Path, content: &RawText, executable: bool) -> Result<FileAnswer> {
-        let name = name_of(path)?;
+        let mut file = self.nameless(path)?;
         let bytes = content.as_bytes();
+        file.write(bytes, path)?;
+        self.name(&file, path, executable)?;
+        let size = bytes.len() as u64;
+        Ok(FileAnswer::Written { size })
+    }
+
+    /// Makes a file that has no name yet, in the directory of its path.
+    ///
+    /// # Errors
+    /// The path is not allowed, or the workspace is full.
+    pub(super) fn nameless(&self, path: &Path) -> Result<Nameless> {
+        name_of(path)?;
+        let mode = Mode::from_bits_truncate(0o600);
         self.as_owner(|| {
             let parent = self.make_parent(path)?;
-            // The temporary name shows watches whether the file is new.
+            let file = Beneath::new(&parent).create_nameless(mode);
+            file.map(Nameless)
+                .map_err(|errno| failed("create", errno, path))
+        })
+    }
+
+    /// Gives a file its name, and makes the directories above it. A file that has this name is replaced.
+    ///
+    /// # Errors
+    /// There is a directory of its name.
+    pub(super) fn name(&self, file: &Nameless, path: &Path, executable: bool) -> Result<()> {
+        let name = name_of(path)?;
+        let Nameless(file) = file;
+        let mode = if executable { 0o755 } else { 0o644 };
+        self.as_owner(|| {
+            let parent = self.make_parent(path)?;
+            // linkat(2) replaces nothing. The temporary name shows watches whether the file is new.
             let pending = match fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(_) => Pending::Replacing,
                 Err(_) => Pending::New,
@@ -275,25 +334,22 @@ impl Workspace<'_> {
                 .name()
                 .map_err(|errno| failed("getrandom", errno, path))?;
             let pending = pending.as_str();
-            let mode = if executable { 0o755 } else { 0o644 };
-            let usual = Mode::from_bits_truncate(0o600);
-            let mut file = Beneath::new(&parent)
-                .create(pending, usual)
-                .map_err(|errno| failed("create", errno, path))?;
-            let written = (file.write_all(bytes))
-                .map_err(|e| SetupError::io(Stage::Outputs, "write", &e).on(path.display()))
-                .and_then(|()| {
-                    fchmod(&file, Mode::from_bits_truncate(mode))
-                        .and_then(|()| renameat(&parent, pending, &parent, name))
-                        .map_err(|e| failed("rename", e, path))
-                });
-            if written.is_err() {
+            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+            fchmod(file, Mode::from_bits_truncate(mode))
+                .map_err(|errno| failed("fchmod", errno, path))?;
+            linkat(
+                AT_FDCWD,
+                own.as_str(),
+                &parent,
+                pending,
+                AtFlags::AT_SYMLINK_FOLLOW,
+            )
+            .map_err(|errno| failed("linkat", errno, path))?;
+            renameat(&parent, pending, &parent, name).map_err(|errno| {
                 let _ = unlinkat(&parent, pending, UnlinkatFlags::NoRemoveDir);
-            }
-            written
-        })?;
-        let size = bytes.len() as u64;
-        Ok(FileAnswer::Written { size })
+                failed("rename", errno, path)
+            })
+        })
     }
 
     /// Adds content at the end of a file that exists.

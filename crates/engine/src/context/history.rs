@@ -142,6 +142,9 @@ impl Step {
                 WorkspaceEdit::Write { path, content, .. } => {
                     path.as_os_str().len() + content.as_bytes().len()
                 }
+                WorkspaceEdit::WritePart(part) => {
+                    part.path.as_os_str().len() + part.content.as_bytes().len()
+                }
                 WorkspaceEdit::MakeDirectory { path } | WorkspaceEdit::Remove { path } => {
                     path.as_os_str().len()
                 }

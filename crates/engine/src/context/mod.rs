@@ -29,6 +29,7 @@ use jail::launch::SharedCell;
 use record::error::{Result, SetupError, Step};
 use spec::Spec;
 use supervise::{Cancel, Cell, Control, wait};
+use uploads::Uploads;
 
 mod carried;
 mod carry;
@@ -41,6 +42,7 @@ mod history;
 mod replay;
 mod scratch;
 mod start;
+mod uploads;
 mod watches;
 
 pub use carried::execute_carried;
@@ -49,6 +51,7 @@ pub use execute::{Answer, Execution};
 pub use files::{FileAnswer, WorkspaceEdit};
 pub use history::MOST_BYTES as MOST_HISTORY;
 pub use record::State;
+pub use uploads::Part;
 pub use watches::{Turned, Watches};
 
 /// A cell that is made on demand, and made anew when it was lost.
@@ -66,6 +69,8 @@ pub struct Context<'a> {
     workspace: Option<Rc<OwnedFd>>,
     /// The uid and gid that the last cell's program had outside.
     owner: (u32, u32),
+    /// Files of which parts are here.
+    uploads: Uploads,
     /// Why the state was lost that the last answer called kept.
     lost: Option<String>,
     /// Warnings of cells that ended before they had executed anything.
@@ -116,6 +121,7 @@ impl<'a> Context<'a> {
             ended: None,
             workspace: None,
             owner: (0, 0),
+            uploads: Uploads::default(),
             lost: None,
             unsaid: Vec::new(),
             restored: None,

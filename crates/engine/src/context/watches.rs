@@ -15,6 +15,7 @@
 //! mapped memory.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
@@ -249,6 +250,9 @@ impl Watches {
             }
             return;
         }
+        if is_nameless(name) && !mask.intersects(OF_NAMES) {
+            return;
+        }
         let path = join(directory, name.as_bytes());
         if mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO) {
             let is_replaced = self.replacing == Some(event.cookie);
@@ -403,4 +407,16 @@ impl Drop for Watches {
 fn unmark(inotify: &Inotify, wd: WatchDescriptor) -> bool {
     let _ = inotify.rm_watch(wd);
     false
+}
+/// Events of names, and not of what a file has.
+const OF_NAMES: AddWatchFlags = AddWatchFlags::IN_CREATE
+    .union(AddWatchFlags::IN_DELETE)
+    .union(AddWatchFlags::IN_MOVED_FROM)
+    .union(AddWatchFlags::IN_MOVED_TO);
+
+/// Whether the kernel calls a file so that has no name, such as one that a client has sent parts of:
+/// `#` and its number.
+fn is_nameless(name: &OsStr) -> bool {
+    let number = name.as_bytes().strip_prefix(b"#");
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }

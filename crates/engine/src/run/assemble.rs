@@ -322,6 +322,11 @@ fn note_oddities(observed: &Observed, execution: &Execution, warnings: &mut Vec<
     ) {
         warnings.push("the cell's end was not counted in time: usage is what had been measured when the end began".to_owned());
     }
+    if let Some(errno) = observed.unwritten {
+        warnings.push(format!(
+            "the file that the output goes to could not be written, so the rest of it is missing: {errno}"
+        ));
+    }
     let uncounted = execution.denials.uncounted;
     if uncounted > 0 {
         warnings.push(format!(

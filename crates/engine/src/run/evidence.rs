@@ -59,6 +59,7 @@ pub(super) fn measure(
             .map(|(disk, scratch)| FilesIn {
                 name: scratch.name.path().to_owned(),
                 used: Bytes(disk.used),
+                most: Bytes(disk.most),
                 size: scratch.limit.size,
             })
             .collect(),

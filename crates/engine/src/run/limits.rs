@@ -249,6 +249,13 @@ impl Evidence<'_> {
         let Exhausted::Space(size) = of else {
             return None;
         };
+        // The program reports it, and there was hardly room.
+        let mut files = self.measured.files.iter();
+        if self.verdict.outcome == Outcome::Disk
+            && files.any(|files| files.name == place && files.was_nearly_full())
+        {
+            return Some(true);
+        }
         let peak = self.cgroup.and_then(|c| c.usage.memory_peak)?;
         (peak < size).then_some(false)
     }

@@ -29,6 +29,7 @@ mod authority;
 mod broker;
 mod channel;
 pub(crate) mod cpus;
+mod files;
 pub mod idmap;
 pub mod process;
 pub mod secrets;
@@ -42,6 +43,7 @@ pub use broker::BrokerProcess;
 use cgroup::CellCgroup;
 pub(crate) use channel::ChannelEnd;
 use cpus::CpuShare;
+pub use files::FileWriter;
 pub use shared_cell::SharedCell;
 use stdio::Streams;
 pub use stdio::{ProcessPipes, given as given_stdin, process_pipes};
@@ -119,6 +121,8 @@ pub struct Running {
     pub display: Option<Display>,
     /// Shows the cell's terminal to the caller.
     pub relay: Option<Relay>,
+    /// Carries the program's output to files of the caller's.
+    pub writers: Vec<FileWriter>,
     /// The supervisor's end of the driver's channel.
     pub channel: Option<ChannelEnd>,
     /// What identifies the program's standard input, where it is not the caller's.
@@ -267,6 +271,7 @@ pub fn launch(launch: Launch<'_>) -> Result<Running> {
         output,
         program: stdio,
         display,
+        writers,
         shields,
     } = Streams::new(plan, &content.passed, holds)?;
     let terminal = display.as_ref().map(|display| display.terminal.setup());
@@ -278,7 +283,7 @@ pub fn launch(launch: Launch<'_>) -> Result<Running> {
     let init = match fork(role, plan, cgroup.as_ref())? {
         Fork::Child => {
             // Init's copies would keep it from seeing that the supervisor is gone.
-            drop((report, output, channel, control, signed, display));
+            drop((report, output, channel, control, signed, display, writers));
             child::main(Prepared {
                 plan,
                 role: role.inside(plan),
@@ -320,6 +325,7 @@ pub fn launch(launch: Launch<'_>) -> Result<Running> {
         output,
         display,
         relay: None,
+        writers,
         channel,
         cgroup,
         fallback,

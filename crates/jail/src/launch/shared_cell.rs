@@ -101,6 +101,7 @@ impl SharedCell {
             output: output.map(Some),
             display: None,
             relay: None,
+            writers: Vec::new(),
             channel: Some(channel),
             stdin: None,
             program_channel: Vec::new(),

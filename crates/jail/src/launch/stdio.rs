@@ -7,6 +7,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 use nix::unistd::pipe2;
 
+use super::files::{FileWriter, ToFiles};
 use super::set_nonblocking;
 use super::terminal::{CallerTerminal, Display};
 use crate::child::Shield;
@@ -19,7 +20,7 @@ use sys::process::standard_streams;
 const PIPE_SIZE: i32 = 256 * 1024;
 
 /// Names of the streams, by number.
-const NAMES: [&str; 3] = ["standard input", "standard output", "standard error"];
+pub(super) const NAMES: [&str; 3] = ["standard input", "standard output", "standard error"];
 
 /// Both ends of the program's standard streams.
 pub(super) struct Streams {
@@ -29,6 +30,8 @@ pub(super) struct Streams {
     pub(super) program: [Option<OwnedFd>; 3],
     /// The caller's terminal, if it is to show one of the cell's own.
     pub(super) display: Option<Display>,
+    /// Carries output to the caller's files.
+    pub(super) writers: Vec<FileWriter>,
     /// Streams of the caller's that init opens anew.
     pub(super) shields: Vec<Shield>,
 }
@@ -54,6 +57,7 @@ impl Streams {
                 output: [Some(shown), None],
                 program: [None, None, None],
                 display: Some(Display { terminal, copy }),
+                writers: Vec::new(),
                 shields: shields_of(passed, plan.ids.outer_uid),
             });
         }
@@ -62,8 +66,13 @@ impl Streams {
             Stdin::Inline(_) if holds => Some(open_null()?),
             stdin => given(stdin)?,
         };
+        let mut files = ToFiles::default();
         let (output, program) = if plan.watch.stdio == Stdio::Inherit {
-            ([None, None], [stdin, None, None])
+            if plan.limits.file_size.is_some() {
+                files = ToFiles::of_caller()?;
+            }
+            let [stdout, stderr] = files.program;
+            ([None, None], [stdin, stdout, stderr])
         } else {
             let (stdout, program_stdout) = output_pipe()?;
             let (stderr, program_stderr) = output_pipe()?;
@@ -83,6 +92,7 @@ impl Streams {
             output,
             program,
             display: None,
+            writers: files.writers,
             shields,
         })
     }
@@ -135,7 +145,7 @@ fn inspect(stream: BorrowedFd<'static>, owner: u32) -> Result<Option<Shield>> {
 }
 
 /// How a descriptor is open, and of what.
-fn look(fd: BorrowedFd<'_>) -> Result<(OFlag, FileStat), Errno> {
+pub(super) fn look(fd: BorrowedFd<'_>) -> Result<(OFlag, FileStat), Errno> {
     let flags = fcntl(fd, FcntlArg::F_GETFL)?;
     Ok((OFlag::from_bits_retain(flags), fstat(fd)?))
 }

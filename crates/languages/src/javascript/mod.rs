@@ -104,7 +104,6 @@ const NODE: Driver = Driver {
     probes: &["io_uring_setup"],
     profile: Some(profile!("javascript", "profile.toml")),
     rootfs: "node",
-    reserves: true,
     exceptions: EXCEPTIONS,
     aborts: true,
     modules: Some(MODULES),

@@ -9,9 +9,6 @@ const { prepareConsole, replaceStreams } = require('./output.cjs');
 // The class of `node:module`, which Node has already. That module itself is not loaded at a start,
 // and takes two milliseconds with what it loads.
 const Module = process.mainModule.constructor;
-// Code without any of these loads no module, and so starts no worker thread, of its own or of a
-// library's.
-const LOADS = /\b(require|import|getBuiltinModule|eval|Function)\b/;
 
 class Session {
   constructor(convert) {
@@ -88,7 +85,6 @@ class Session {
       return this.fail(error, error.place ?? {});
     }
     const isCurrent = () => this.execution === execution && !execution.isOver;
-    if (LOADS.test(code)) require('./workers.cjs').reserveLess();
     evaluate(code, execution, {
       end: (value) => {
         if (!isCurrent()) return;

@@ -90,7 +90,7 @@
 //! | `rich` | a value has more forms than its repr |
 //! | `display` | `display()` has options; updates and clears |
 //! | `tables` | the value is a table, or a figure, whose numbers it makes JSON |
-//! | `hooks` | IPython, matplotlib, PIL or plotly is imported; `linecache`, from the second execution on |
+//! | `hooks` | IPython, matplotlib, PIL, plotly or subprocess is imported; `linecache`, from the second execution on |
 //! | `figures` | pyplot is imported, or a figure shown |
 //! | `standins`, `ipython`, `decorators` | IPython, or matplotlib's part of it, is imported and not installed |
 //! | `history` | there are several executions |
@@ -102,6 +102,7 @@
 //! | `template`, `doublefork`, `rehearsal`, `immortal` | it is to serve forks of itself |
 //! | `randomness` | it is a copy of a template, or has the state of a checkpoint |
 //! | `workers`, `definitions` | `multiprocessing` is imported; code starts processes without a guard |
+//! | `reserves` | `subprocess` is imported; `os.system()` |
 //! | `codefile` | the code looks for its file, or a process imports it |
 //! | `magics`, `notebook`, `commands`, `timing`, `packages` | there are lines of notebooks; `get_ipython()` |
 //! | `kernel`, `capturing` | code asks for the larger parts of `get_ipython()`; `%%capture` |
@@ -148,7 +149,7 @@ const MODULES: DriverFile = DriverFile {
         "capturing" "codefile" "commands" "decorators" "definitions" "describe" "display" "doublefork" "ending"
         "errors" "eventloop" "figures" "formatters" "history" "hooks" "immortal" "inline" "interrupts"
         "ipython" "kernel" "magics" "main" "notebook" "output" "packages" "pretty" "protocol"
-        "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "standins" "streams"
+        "randomness" "rehearsal" "reserves" "results" "rich" "session" "solids" "source" "standins" "streams"
         "tables" "template" "timing" "tracebacks" "workers"
     ),
 };
@@ -189,6 +190,8 @@ pub(super) static DRIVER: Driver = Driver {
     delivery: Delivery::Channel,
     is_template: true,
     settles: true,
+    // Its heap has no limit.
+    reserves: false,
     profile: Some(profile!("python", "profile.toml")),
     rootfs: "python",
     exceptions: EXCEPTIONS,

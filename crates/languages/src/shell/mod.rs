@@ -48,7 +48,6 @@ const COMMON: Driver = Driver {
     interpreters: &["/usr/bin/bash", "/bin/bash", "/usr/local/bin/bash"],
     profile: Some(profile!("shell", "profile.toml")),
     rootfs: "shell",
-    reserves: true,
     ..SCRIPT
 };
 

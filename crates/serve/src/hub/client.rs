@@ -289,6 +289,7 @@ impl Hub {
         }
         again.into_iter().for_each(|link| self.line_up_again(link));
         self.end_watches_of(id);
+        self.drop_uploads_of(id);
         self.leave_processes(id);
         if client.owner {
             self.drain(Duration::ZERO);

@@ -9,13 +9,15 @@ use wire::{
 };
 
 use super::client::Caller;
-use super::session::Work;
+use super::session::{Phase, Work};
 use super::{ClientId, Hub};
 
 /// The most bytes that one call reads.
 const LONGEST_READ: u64 = 4 << 20;
 /// The most watches of a context.
 const MOST_WATCHES: usize = 64;
+/// The most files of a context of which clients have sent only parts.
+const MOST_UPLOADS: usize = 64;
 
 impl Hub {
     fn file(&mut self, caller: &Caller, context: &str, what: FileOrder) -> Result<(), Failure> {
@@ -31,13 +33,63 @@ impl Hub {
         caller: &Caller,
         params: FileWrite<Unread<RawText>>,
     ) -> Result<(), Failure> {
-        let what = FileOrder::Write {
-            path: params.path,
-            content: params.content,
-            executable: params.executable,
-            append: params.append,
+        let is_part = self.note_part(caller, &params)?;
+        let FileWrite {
+            context,
+            path,
+            content,
+            executable,
+            append,
+            more,
+        } = params;
+        let what = match is_part {
+            true => FileOrder::WritePart {
+                client: caller.client,
+                path,
+                content,
+                executable,
+                is_first: !append,
+                is_last: !more,
+            },
+            false => FileOrder::Write {
+                path,
+                content,
+                executable,
+                append,
+            },
         };
-        self.file(caller, &params.context, what)
+        self.file(caller, &context, what)
+    }
+
+    /// Whether this is a part of a file that nobody sees before it is complete.
+    fn note_part(
+        &mut self,
+        caller: &Caller,
+        params: &FileWrite<Unread<RawText>>,
+    ) -> Result<bool, Failure> {
+        let link = self.find(caller, &params.context)?.link;
+        let Some(session) = self.sessions.get_mut(&link) else {
+            return Ok(false);
+        };
+        let key = (caller.client, params.path.clone());
+        let is_begun = session.uploads.contains(&key);
+        match (params.append, params.more) {
+            (true, true) if !is_begun => {
+                let message = "append: this client has begun no file of this path";
+                let hint = "more without append begins one";
+                Err(Failure::new(Code::BadParams, message).hint(hint))
+            }
+            (false, true) if !is_begun && session.uploads.len() >= MOST_UPLOADS => {
+                let message = format!("this context has {MOST_UPLOADS} unfinished files already");
+                Err(Failure::new(Code::Failed, message).hint("complete one"))
+            }
+            (_, true) => {
+                session.uploads.insert(key);
+                Ok(true)
+            }
+            (true, false) => Ok(session.uploads.remove(&key)),
+            (false, false) => Ok(false),
+        }
     }
 
     /// `file.read`
@@ -150,6 +202,25 @@ impl Hub {
         }
         let watch = params.watch;
         self.file(caller, &params.context, FileOrder::Unwatch { watch })
+    }
+
+    /// Drops the files of which a client that has gone has sent only parts.
+    pub(super) fn drop_uploads_of(&mut self, client: ClientId) {
+        let links: Vec<_> = self.sessions.keys().copied().collect();
+        for link in links {
+            let Some(session) = self.sessions.get_mut(&link) else {
+                continue;
+            };
+            let before = session.uploads.len();
+            session.uploads.retain(|(sender, _)| *sender != client);
+            // A suspended session's are gone.
+            if session.uploads.len() < before && session.phase == Phase::Active {
+                let id = session.next_file();
+                let what = FileOrder::DropParts { client };
+                session.push(None, Work::File { id, what });
+                self.pump(link);
+            }
+        }
     }
 
     /// Ends the watches of a client that has gone.

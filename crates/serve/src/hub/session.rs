@@ -3,7 +3,8 @@
 mod ends;
 mod stops;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use supervisor::{Execute, FileOrder, Layout, Open, Order};
@@ -70,6 +71,8 @@ pub(super) struct Session {
     pub(super) processes: Processes,
     /// Who gets the changes that a watch sees.
     pub(super) watches: BTreeMap<u64, (ClientId, CallId)>,
+    /// Files of which clients have sent only parts.
+    pub(super) uploads: BTreeSet<(ClientId, PathBuf)>,
     /// When the supervisor has taken too long.
     pub(super) deadline: Option<Instant>,
     /// Whether the cell is ending.
@@ -243,6 +246,7 @@ impl Session {
             checkpoints: BTreeMap::new(),
             processes: Processes::default(),
             watches: BTreeMap::new(),
+            uploads: BTreeSet::new(),
             deadline: None,
             ending: false,
             why: None,

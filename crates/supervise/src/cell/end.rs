@@ -64,6 +64,9 @@ impl Cell<'_> {
             watch.step()?;
         }
         self.seen.disks.look(&self.seen.scratch);
+        for writer in std::mem::take(&mut self.running.writers) {
+            self.seen.unwritten = writer.finish().err().or(self.seen.unwritten);
+        }
         if let Some(broker) = self.broker.take() {
             self.seen.network = Some(broker.finish(observer));
         }

@@ -21,7 +21,7 @@ use crate::e2b::sandboxes::Sandbox;
 use crate::e2b::{answers, connect};
 use crate::files;
 use crate::front::{Guarded, held};
-use crate::upload::{Blocks, Chunks, Parts, to_the_end, write_parts};
+use crate::upload::{Blocks, Chunks, Parts, write_parts};
 
 /// The most files of a form.
 const MOST_FILES: usize = 256;
@@ -60,7 +60,7 @@ pub(super) async fn upload(
 ) -> Answer {
     let named = asked.path.filter(|path| !path.is_empty());
     let given = named.clone().unwrap_or_default();
-    let written = async move {
+    let written = async {
         let blocks = blocks(&headers, body)?;
         let mut client = SandboxClient::connect(&guarded, &sandbox)?;
         let kind = headers
@@ -72,7 +72,7 @@ pub(super) async fn upload(
         let to = named.ok_or_else(|| bad("the query has no path"))?;
         Ok(vec![write(&mut client, &to, blocks).await?])
     };
-    match to_the_end(written).await {
+    match written.await {
         Ok(files) => answer::json(StatusCode::OK, &files),
         Err(failure) => failed(&failure, &given),
     }

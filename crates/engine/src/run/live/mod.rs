@@ -28,7 +28,7 @@ use spec::{Scratch, Spec};
 use supervise::{Between, Cell, Control, Execution, Observer, OnStart, Request};
 use workspace::baseline;
 use workspace::outputs::{self, Collection, gather};
-use workspace::{Baseline, CodeFile, Guard, KeptDir, Lower, OutDir, Outputs, Project};
+use workspace::{Baseline, CodeFile, Digest, Guard, KeptDir, Lower, OutDir, Outputs, Project};
 
 pub(crate) use driver::{Code, code_of};
 pub(crate) use start::From;
@@ -329,7 +329,7 @@ impl<'a> Live<'a> {
     }
 
     /// Notes a file that the caller has written into the workspace.
-    pub(crate) fn note_written(&mut self, path: &Path, content: &[u8]) {
+    pub(crate) fn note_written(&mut self, path: &Path, content: Digest) {
         baseline::put(&mut self.baseline, path, content);
     }
 

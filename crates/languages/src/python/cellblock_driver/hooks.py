@@ -162,6 +162,13 @@ def line_cache(module):
     source.show(module)
 
 
+def programs(module):
+    yield
+    from . import reserves
+
+    module.Popen._execute_child = reserves.lifted(module.Popen._execute_child)
+
+
 def processes(module):
     yield
     from . import workers
@@ -210,4 +217,5 @@ PATCHES = {
     "multiprocessing.process": starts,
     "multiprocessing.spawn": processes,
     "plotly.io._renderers": plotly,
+    "subprocess": programs,
 }

@@ -19,12 +19,14 @@ ASSISTED = {
     "matplotlib_inline",
     "multiprocessing",
     "plotly",
+    "subprocess",
 }
 
 # The driver has builtins of its own, since a program may replace or delete those
 # that everything else shares.
 __builtins__ = dict(vars(builtins))
 standard_import = builtins.__import__
+standard_system = os.system
 # The path without this directory, where Python looks for a script's own modules.
 standard_path = [entry for entry in sys.path if entry != DIRECTORY]
 Module = type(sys)
@@ -84,7 +86,12 @@ class Installed:
         return None
 
 
+def system(command):
+    return load("reserves").lifted(standard_system)(command)
+
+
 __builtins__["__import__"] = driver_import
+os.system = system
 sys.meta_path.insert(0, Finder)
 sys.meta_path.append(Installed)
 if sys.argv[2:3] == ["template"]:

@@ -75,11 +75,12 @@ def run(arguments, spawn):
             print("Requirement already satisfied: " + requirement)
         return 0
     has_pip = util.find_spec("pip")
-    if arguments[:1] != ["install"] and not has_pip:
+    is_remote = arguments[:1] == ["install"] and not is_local(arguments)
+    if not is_remote and not has_pip:
         print(NO_PIP, file=sys.stderr)
         return 1
     try:
-        releases = list_releases() if arguments[:1] == ["install"] else []
+        releases = list_releases() if is_remote else []
     except (OSError, ValueError) as error:
         print(NO_INDEX % (", ".join(wanted) or "anything", error), file=sys.stderr)
         return 1
@@ -95,6 +96,12 @@ def requirements(arguments):
     plain = [word for word in words if word not in ("-q", "--quiet", "--user", "-qq")]
     is_plain = command == "install" and not any(word.startswith("-") or "/" in word for word in plain)
     return plain if is_plain else []
+
+
+def is_local(arguments):
+    """Whether pip is to install archives that the cell has. Where they need more, pip says so."""
+    archives = [word for word in arguments if word.endswith((".whl", ".tar.gz", ".zip"))]
+    return "--no-index" in arguments or any(map(os.path.exists, archives))
 
 
 def is_satisfied(requirement):
