@@ -12,6 +12,7 @@ fn main() -> Result<(), String> {
     write_to(&out.join("driver.cjs"), &node_driver()?)?;
     let digest = digest(&files("python/cellblock_driver", "py")?)?;
     write_to(&out.join("python.digest"), &digest)?;
+    compile_bash_driver(&out.join("driver.so"))?;
     compile_profiles(&out.join("profiles"))
 }
 
@@ -59,6 +60,26 @@ fn files(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
     paths.retain(|path| path.extension().is_some_and(|found| found == extension));
     paths.sort();
     Ok(paths)
+}
+
+/// The driver for Bash: a shared object that needs no C library's headers, and finds what it calls in
+/// the process that loads it. So a compiler for any libc will do.
+fn compile_bash_driver(object: &Path) -> Result<(), String> {
+    let mut compiler = cc::Build::new();
+    compiler.opt_level(2).debug(false).pic(true);
+    let compiler = compiler.try_get_compiler().map_err(|error| error.to_string())?;
+    let output = compiler
+        .to_command()
+        .args(["-std=gnu11", "-ffreestanding", "-fno-stack-protector", "-Wall", "-Wextra", "-Werror"])
+        .args(["-shared", "-nostdlib", "-s", "src/shell/driver.c", "-o"])
+        .arg(object)
+        .output()
+        .map_err(|error| format!("{}: {error}", compiler.path().display()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() && object.exists() {
+        true => Ok(()),
+        false => Err(format!("src/shell/driver.c: {}: {said}", output.status)),
+    }
 }
 
 /// Writes the profile of each language as JSON, with the name of its folder.

@@ -143,7 +143,8 @@ const MODULES: DriverFile = DriverFile {
         "hooks" "immortal" "interrupts" "ipython" "magics" "main" "notebook" "output" "packages"
         "protocol" "randomness" "rehearsal" "results" "rich" "session" "solids" "source" "streams" "tables"
         "template" "timing" "tracebacks" "workers"
-    ),
+    )
+    .as_bytes(),
 };
 
 /// What most executions need is compiled ahead.
