@@ -63,22 +63,28 @@ fn files(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
 }
 
 /// The driver for Bash: a shared object that needs no C library's headers, and finds what it calls in
-/// the process that loads it. So a compiler for any libc will do.
+/// the process that loads it. So a compiler for any C library will do.
 fn compile_bash_driver(object: &Path) -> Result<(), String> {
     let mut compiler = cc::Build::new();
     compiler.opt_level(2).debug(false).pic(true);
-    let compiler = compiler.try_get_compiler().map_err(|error| error.to_string())?;
+    let compiler = (compiler.try_get_compiler()).map_err(|error| error.to_string())?;
     let output = compiler
         .to_command()
-        .args(["-std=gnu11", "-ffreestanding", "-fno-stack-protector", "-Wall", "-Wextra", "-Werror"])
-        .args(["-shared", "-nostdlib", "-s", "src/shell/driver.c", "-o"])
+        .args([
+            "-std=gnu11",
+            "-ffreestanding",
+            "-fno-stack-protector",
+            "-fvisibility=hidden",
+        ])
+        .args(["-shared", "-nostdlib", "-s", "-o"])
         .arg(object)
+        .args(files("shell/driver", "c")?)
         .output()
         .map_err(|error| format!("{}: {error}", compiler.path().display()))?;
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.success() && object.exists() {
         true => Ok(()),
-        false => Err(format!("src/shell/driver.c: {}: {said}", output.status)),
+        false => Err(format!("src/shell/driver: {}: {said}", output.status)),
     }
 }
 

@@ -67,3 +67,68 @@ fn exit_ends_a_shell() {
     let (status, output) = live.end();
     assert_eq!((status.code(), &*output[0]), (Some(7), "bye\n"));
 }
+
+#[test]
+fn what_ends_a_script_ends_an_execution() {
+    let Some(bash) = lasting_bash() else { return };
+    let mut live = Live::new(&bash);
+    live.ok("x=1");
+    for (code, status) in [
+        ("[[ a b ]]\necho never", None),
+        ("echo \"", Some(2)),
+        ("cat <<X >/dev/null\na", Some(0)),
+        ("fi; echo never", Some(2)),
+        ("set -u; echo $undefined; echo never", Some(1)),
+        (
+            "set +u; f() { local x; : ${undefined?}; }; f; echo never",
+            Some(1),
+        ),
+        ("kill -INT $$; echo never", Some(130)),
+        ("set -n; echo never", Some(0)),
+        ("set -o posix; readonly r; r=2; echo never", Some(1)),
+    ] {
+        let ended = live.run(code);
+        assert!(
+            status.is_none() || ended.status == status,
+            "{code}: {ended:?}"
+        );
+        let next = live.ok("[[ $x == 1 ]]");
+        assert_eq!(next.status, Some(0), "{code}");
+    }
+    let (_, output) = live.end();
+    assert_eq!(output[0], "");
+}
+
+#[test]
+fn a_handler_of_the_codes_own_is_called_once_for_an_interrupt() {
+    let Some(bash) = lasting_bash() else { return };
+    let mut live = Live::new(&bash);
+    live.ok("trap 'echo caught' INT");
+    for _ in 0..2 {
+        // Each command is interrupted, again and again.
+        let code = "> sign; sleep 1000; sleep 1000; sleep 1000; echo on";
+        let ended = live.interrupted(code, Some("sign"));
+        assert_eq!(ended.outcome(), Ok(None));
+    }
+    live.ok("trap - INT");
+    let ended = live.interrupted("> sign; sleep 1000; echo never", Some("sign"));
+    assert_eq!(ended.outcome(), Err("Interrupted"));
+    assert_eq!(live.end().1[0], "caught\non\n".repeat(2));
+}
+
+#[test]
+fn an_interrupt_shows_nothing_of_the_driver() {
+    let Some(bash) = lasting_bash() else { return };
+    let mut live = Live::new(&bash);
+    live.ok("trap 'echo \"before: $BASH_COMMAND\"' DEBUG");
+    live.ok("set -v");
+    let ended = live.interrupted("> sign; wait; sleep 1000", Some("sign"));
+    assert_eq!(ended.outcome(), Err("Interrupted"));
+    live.ok("echo $LINENO");
+    let (_, output) = live.end();
+    assert_eq!(
+        output[0],
+        "before: set -v\nbefore: > sign\nbefore: wait\nbefore: sleep 1000\nbefore: echo $LINENO\n1\n"
+    );
+    assert_eq!(output[1], "> sign; wait; sleep 1000\necho $LINENO\n");
+}

@@ -17,5 +17,6 @@ mod python;
 mod r;
 mod rich;
 mod run;
+mod scripts;
 mod typescript;
 mod units;

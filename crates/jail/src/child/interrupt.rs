@@ -27,10 +27,13 @@ pub(super) fn interrupt(program: Pid, signal: Signal) {
             continue;
         }
         let is_copy = masks.is_some_and(|masks| masks.are_copied_from(&shell));
-        let _ = kill(pid, match signal {
-            Signal::SIGINT if is_copy => Signal::SIGURG,
-            _ => signal,
-        });
+        let _ = kill(
+            pid,
+            match signal {
+                Signal::SIGINT if is_copy => Signal::SIGURG,
+                _ => signal,
+            },
+        );
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! The driver is not written in the shell's language, in which nothing is out of the code's reach:
 //! a function can be called `read`, a builtin be disabled, a DEBUG trap see every command. It is a
-//! shared object (`driver.c`) that Bash loads as it loads a builtin, and whose function is the
+//! shared object (`driver/`) that Bash loads as it loads a builtin, and whose function is the
 //! shell's main loop from then on. All versions since 4.4 can load it if they are linked dynamically.
 //!
 //! It differs from a script in these:
@@ -58,7 +58,7 @@ const COMMON: Driver = Driver {
 
 const SHIM: DriverFile = file!("shim.sh");
 
-/// As the build script has compiled `driver.c`.
+/// What the build script has compiled of `driver/`.
 const LOOP: DriverFile = DriverFile {
     path: "/run/cellblock/driver.so",
     content: include_bytes!(concat!(env!("OUT_DIR"), "/driver.so")),
