@@ -1,5 +1,9 @@
 //! Bash.
 
+use std::process::Command;
+
+use record::bytes::RawText;
+
 use super::harness::{bash, lasting_bash};
 use super::live::Live;
 
@@ -126,9 +130,42 @@ fn an_interrupt_shows_nothing_of_the_driver() {
     assert_eq!(ended.outcome(), Err("Interrupted"));
     live.ok("echo $LINENO");
     let (_, output) = live.end();
-    assert_eq!(
-        output[0],
-        "before: set -v\nbefore: > sign\nbefore: wait\nbefore: sleep 1000\nbefore: echo $LINENO\n1\n"
+    let commands = ["set -v", "> sign", "wait", "sleep 1000", "echo $LINENO"];
+    let before = commands.map(|command| format!("before: {command}\n"));
+    assert_eq!(output[0], before.concat() + "1\n");
+    // As in a script, `set -v` shows what a trap executes, too.
+    let trap = "echo \"before: $BASH_COMMAND\"\n";
+    let lines = [
+        "> sign; wait; sleep 1000\n",
+        &trap.repeat(3),
+        "echo $LINENO\n",
+        trap,
+    ];
+    assert_eq!(output[1], lines.concat());
+}
+
+#[test]
+fn a_bash_that_cannot_load_the_driver_says_why() {
+    let Some(bash) = lasting_bash() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let driver = languages::find("bash").unwrap().lasting();
+    for (path, content) in driver.files_for(&RawText::default()) {
+        // As if the object was of another machine.
+        let content = match path.extension() {
+            Some(extension) if extension == "so" => b"",
+            _ => content.as_bytes(),
+        };
+        std::fs::write(directory.path().join(path.file_name().unwrap()), content).unwrap();
+    }
+    let output = Command::new(bash.interpreter())
+        .args([directory.path().join("shim.sh").as_os_str(), "3".as_ref()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("driver.so: file too short"), "{said}");
+    assert!(
+        said.contains("needs Bash 4.4 or later, linked dynamically"),
+        "{said}"
     );
-    assert_eq!(output[1], "> sign; wait; sleep 1000\necho $LINENO\n");
 }

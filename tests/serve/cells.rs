@@ -346,29 +346,3 @@ fn a_run_by_a_server_prints_the_same_record() {
     assert_eq!(refused.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot be set per request"));
 }
-
-/// Bash has another interpreter for contexts than for runs.
-#[test]
-fn contexts_of_bash_keep_their_state() {
-    let server = Server::start(&[]);
-    let mut client = server.connect();
-    let request = json!({"language": "bash"});
-    client.ask(
-        "context.create",
-        json!({"request": request, "context": "a"}),
-    );
-    client.run_in("a", "x=7; cd /tmp; f() { echo \"$x $PWD\"; }");
-    let run = client.run_in("a", "f; (exit 3)");
-    assert_eq!(
-        (&run["state"], &run["record"]["stdout"]),
-        (&json!("kept"), &json!("7 /tmp\n")),
-        "{run}"
-    );
-    let request = json!({"language": "bash", "code": "echo $-; exit 3"});
-    let run = client.ask("run", json!({"request": request}));
-    assert_eq!(run["record"]["exit_code"], 3, "{run}");
-    assert!(
-        !run["record"]["stdout"].as_str().unwrap().contains('i'),
-        "{run}"
-    );
-}
