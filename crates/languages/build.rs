@@ -74,8 +74,11 @@ fn compile_bash_driver(object: &Path) -> Result<(), String> {
     let mut compiler = cc::Build::new();
     compiler.opt_level(2).debug(false).pic(true);
     let compiler = (compiler.try_get_compiler()).map_err(|error| error.to_string())?;
-    let fail =
-        |why: &dyn Display| format!("src/shell/driver: {}: {why}", compiler.path().display());
+    let target = env::var("TARGET").unwrap_or_default();
+    let fail = |why: &dyn Display| {
+        let compiler = compiler.path().display();
+        format!("src/shell/driver: {compiler}: {why}; CC_{target} names another C compiler")
+    };
     // Of an earlier build.
     let _ = fs::remove_file(object);
     let output = compiler

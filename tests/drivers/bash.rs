@@ -164,8 +164,5 @@ fn a_bash_that_cannot_load_the_driver_says_why() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("driver.so: file too short"), "{said}");
-    assert!(
-        said.contains("needs Bash 4.4 or later, linked dynamically"),
-        "{said}"
-    );
+    assert!(said.contains("needs Bash 4.4 or later"), "{said}");
 }
