@@ -126,17 +126,17 @@ fn an_interrupt_shows_nothing_of_the_driver() {
     let mut live = Live::new(&bash);
     live.ok("trap 'echo \"before: $BASH_COMMAND\"' DEBUG");
     live.ok("set -v");
-    let ended = live.interrupted("> sign; wait; sleep 1000", Some("sign"));
+    let ended = live.interrupted(": > sign; wait; sleep 1000", Some("sign"));
     assert_eq!(ended.outcome(), Err("Interrupted"));
     live.ok("echo $LINENO");
     let (_, output) = live.end();
-    let commands = ["set -v", "> sign", "wait", "sleep 1000", "echo $LINENO"];
+    let commands = ["set -v", ": > sign", "wait", "sleep 1000", "echo $LINENO"];
     let before = commands.map(|command| format!("before: {command}\n"));
     assert_eq!(output[0], before.concat() + "1\n");
     // As in a script, `set -v` shows what a trap executes, too.
     let trap = "echo \"before: $BASH_COMMAND\"\n";
     let lines = [
-        "> sign; wait; sleep 1000\n",
+        ": > sign; wait; sleep 1000\n",
         &trap.repeat(3),
         "echo $LINENO\n",
         trap,

@@ -46,7 +46,7 @@ enum { FORCE_EOF = 1, DISCARD, EXITPROG, ERREXIT, SIGEXIT, EXITBLTIN };
 extern char top_level[];
 extern int EOF_Reached, indirection_level, line_number, executing;
 extern int last_command_exit_value, last_command_exit_signal, stdin_redir, variable_context;
-extern int read_but_dont_execute, exit_immediately_on_error;
+extern int read_but_dont_execute, exit_immediately_on_error, just_one_command;
 extern volatile int interrupt_state;
 extern Command *global_command;
 extern char *dollar_vars[], *the_printed_command_except_trap;

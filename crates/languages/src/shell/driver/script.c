@@ -25,17 +25,33 @@ static void interrupt(int signal) {
     interrupted = caller;
 }
 
+// A stack of the shell's, unless the code has unset it.
+static void *stack(const char *name) {
+    Variable *variable = find_variable(name);
+    return variable && variable->attributes & ARRAY ? variable->value : 0;
+}
+
+static void push(void *stack, const char *text) {
+    if (stack)
+        array_rshift(stack, 1, text);
+}
+
+static void pop(void *stack) {
+    if (stack)
+        array_shift(stack, 1, 1);
+}
+
 // What `BASH_SOURCE`, `FUNCNAME` and `BASH_LINENO` have of a script.
 static void enter_script(const char *name) {
-    array_rshift(find_variable("BASH_SOURCE")->value, 1, name);
-    array_rshift(find_variable("FUNCNAME")->value, 1, "main");
-    array_rshift(find_variable("BASH_LINENO")->value, 1, "0");
+    push(stack("BASH_SOURCE"), name);
+    push(stack("FUNCNAME"), "main");
+    push(stack("BASH_LINENO"), "0");
 }
 
 static void leave_script(void) {
-    array_shift(find_variable("BASH_SOURCE")->value, 1, 1);
-    array_shift(find_variable("FUNCNAME")->value, 1, 1);
-    array_shift(find_variable("BASH_LINENO")->value, 1, 1);
+    pop(stack("BASH_SOURCE"));
+    pop(stack("FUNCNAME"));
+    pop(stack("BASH_LINENO"));
 }
 
 // Why a script stopped before its end.
@@ -98,6 +114,8 @@ static Stop execute(void) {
         if (interrupt_state)
             throw_to_top_level();
         dispose_command(command);
+        if (just_one_command) // `set -t`
+            return EXITS;
     }
     return NOT;
 }
