@@ -346,3 +346,21 @@ fn a_run_by_a_server_prints_the_same_record() {
     assert_eq!(refused.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot be set per request"));
 }
+
+#[test]
+fn an_interpreter_that_does_not_start_is_not_the_codes_fault() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let request = json!({"language": "python", "env": {"PYTHONHOME": "/nowhere"}});
+    client.ask(
+        "context.create",
+        json!({"request": request, "context": "a"}),
+    );
+    let run = client.run_in("a", "print(1)");
+    let why = "the interpreter ended with status 1 before the code began";
+    assert_eq!(
+        (&run["state"], &run["why"]),
+        (&json!("lost"), &json!(why)),
+        "{run}"
+    );
+}
