@@ -36,7 +36,6 @@ fn contexts_load_their_driver_under_every_policy() {
         &[][..],
         &["--no-exec"],
         &["--seccomp", "strict"],
-        &["--profile", "strict"],
         &["--uid", "0"],
     ] {
         let server = Server::start(options);
