@@ -13,7 +13,8 @@
 //! The driver is not written in the shell's language, in which nothing is out of the code's reach:
 //! a function can be called `read`, a builtin be disabled, a DEBUG trap see every command. It is a
 //! shared object (`driver/`) that Bash loads as it loads a builtin, and whose function is the
-//! shell's main loop from then on. All versions since 4.4 can load it if they are linked dynamically.
+//! shell's main loop from then on. Versions since 4.4 load such objects if they are linked dynamically; the
+//! shim says so where one does not.
 //!
 //! It differs from a script in these:
 //!
