@@ -21,6 +21,9 @@ fn contexts_keep_their_state() {
         (&json!("kept"), &json!("7 /tmp\n")),
         "{run}"
     );
+    // The first that the shell chooses, as in a script.
+    let run = client.run_in("a", "exec {fd}>&1; echo $fd");
+    assert_eq!(run["record"]["stdout"], "10\n", "{run}");
     let request = json!({"language": "bash", "code": "echo $-; exit 3"});
     let run = client.ask("run", json!({"request": request}));
     assert_eq!(run["record"]["exit_code"], 3, "{run}");
