@@ -12,6 +12,7 @@ fn main() -> Result<(), String> {
     write_to(&out.join("driver.cjs"), &node_driver()?)?;
     let digest = digest(&files("python/cellblock_driver", "py")?)?;
     write_to(&out.join("python.digest"), &digest)?;
+    compile_bash_driver(&out.join("driver.so"))?;
     compile_profiles(&out.join("profiles"))
 }
 
@@ -59,6 +60,57 @@ fn files(folder: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
     paths.retain(|path| path.extension().is_some_and(|found| found == extension));
     paths.sort();
     Ok(paths)
+}
+
+/// The driver for Bash: a shared object that needs no C library's headers, and finds what it calls in
+/// the process that loads it. So a compiler for any C library will do. With `CELLBLOCK_NO_BASH_DRIVER`
+/// there is none, and no Bash context starts: for `cargo check` where no compiler makes code for the
+/// target.
+fn compile_bash_driver(object: &Path) -> Result<(), String> {
+    println!("cargo::rerun-if-env-changed=CELLBLOCK_NO_BASH_DRIVER");
+    if env::var_os("CELLBLOCK_NO_BASH_DRIVER").is_some() {
+        return write_to(object, "");
+    }
+    let mut compiler = cc::Build::new();
+    compiler.opt_level(2).debug(false).pic(true);
+    let compiler = (compiler.try_get_compiler()).map_err(|error| error.to_string())?;
+    let target = env::var("TARGET").unwrap_or_default();
+    let fail = |why: &dyn Display| {
+        let compiler = compiler.path().display();
+        format!("src/shell/driver: {compiler}: {why}; CC_{target} names another C compiler")
+    };
+    // Of an earlier build.
+    let _ = fs::remove_file(object);
+    let output = compiler
+        .to_command()
+        .args([
+            "-std=gnu11",
+            "-ffreestanding",
+            "-fno-stack-protector",
+            "-fvisibility=hidden",
+        ])
+        // A function that a Bash does not have is an error when it loads the object, not later.
+        .args(["-shared", "-nostdlib", "-s", "-Wl,-z,now", "-o"])
+        .arg(object)
+        .args(files("shell/driver", "c")?)
+        .output()
+        .map_err(|error| fail(&error))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(fail(&format!("{}: {said}", output.status)));
+    }
+    let architecture = env::var("CARGO_CFG_TARGET_ARCH").map_err(|error| fail(&error))?;
+    let machine = match &*architecture {
+        "x86_64" => 62,
+        "aarch64" => 183,
+        other => return Err(fail(&format!("the driver is not made for {other}"))),
+    };
+    match fs::read(object) {
+        // The field e_machine of elf(5).
+        Ok(bytes) if bytes.get(18..20) == Some(&[machine, 0]) => Ok(()),
+        Ok(_) => Err(fail(&format!("it makes no code for {architecture}"))),
+        Err(error) => Err(fail(&format!("it made nothing: {error}"))),
+    }
 }
 
 /// Writes the profile of each language as JSON, with the name of its folder.

@@ -60,13 +60,19 @@ pub(crate) fn python_with(packages: &[&str]) -> Option<Bench> {
     None
 }
 
+/// A bench for Bash. `CELLBLOCK_TEST_BASH` names another one.
 pub(crate) fn bash() -> Option<Bench> {
-    bench(find("bash").unwrap(), None)
+    let named = std::env::var_os("CELLBLOCK_TEST_BASH").map(PathBuf::from);
+    bench(find("bash").unwrap(), named)
 }
 
-/// A bench for the shell that serves several executions.
+/// As [`bash`], for the shell that serves several executions.
 pub(crate) fn lasting_bash() -> Option<Bench> {
-    bench(find("bash").unwrap().lasting(), None)
+    let bash = bash()?;
+    Some(Bench {
+        driver: bash.driver.lasting(),
+        ..bash
+    })
 }
 
 /// As [`python`] for another language; `CELLBLOCK_TEST_NODE`,
@@ -156,6 +162,10 @@ impl Bench {
 
     pub(crate) fn write(&self, name: &str, content: &str) {
         std::fs::write(self.workspace().join(name), content).unwrap();
+    }
+
+    pub(crate) fn interpreter(&self) -> &Path {
+        &self.interpreter
     }
 
     pub(crate) fn is_shell(&self) -> bool {

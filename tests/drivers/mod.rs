@@ -18,6 +18,7 @@ mod python;
 mod r;
 mod rich;
 mod run;
+mod scripts;
 mod shell;
 mod typescript;
 mod units;

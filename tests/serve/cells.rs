@@ -376,28 +376,20 @@ fn a_run_by_a_server_prints_the_same_record() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot be set per request"));
 }
 
-/// Bash has another interpreter for contexts than for runs.
 #[test]
-fn contexts_of_bash_keep_their_state() {
+fn an_interpreter_that_does_not_start_is_not_the_codes_fault() {
     let server = Server::start(&[]);
     let mut client = server.connect();
-    let request = json!({"language": "bash"});
+    let request = json!({"language": "python", "env": {"PYTHONHOME": "/nowhere"}});
     client.ask(
         "context.create",
         json!({"request": request, "context": "a"}),
     );
-    client.run_in("a", "x=7; cd /tmp; f() { echo \"$x $PWD\"; }");
-    let run = client.run_in("a", "f; (exit 3)");
+    let run = client.run_in("a", "print(1)");
+    let why = "the interpreter ended with status 1 before the code began";
     assert_eq!(
-        (&run["state"], &run["record"]["stdout"]),
-        (&json!("kept"), &json!("7 /tmp\n")),
-        "{run}"
-    );
-    let request = json!({"language": "bash", "code": "echo $-; exit 3"});
-    let run = client.ask("run", json!({"request": request}));
-    assert_eq!(run["record"]["exit_code"], 3, "{run}");
-    assert!(
-        !run["record"]["stdout"].as_str().unwrap().contains('i'),
+        (&run["state"], &run["why"]),
+        (&json!("lost"), &json!(why)),
         "{run}"
     );
 }

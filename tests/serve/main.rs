@@ -1,6 +1,7 @@
 //! `cellblock serve` and `cellblock context`, as clients see them.
 
 mod authorisation;
+mod bash;
 mod branches;
 mod carried_files;
 mod cells;

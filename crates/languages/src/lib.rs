@@ -175,7 +175,7 @@ macro_rules! file {
     ($name:literal) => {
         $crate::DriverFile {
             path: concat!("/run/cellblock/", $name),
-            content: include_str!($name),
+            content: include_bytes!($name),
         }
     };
 }
@@ -252,7 +252,7 @@ pub struct DriverFile {
     /// Absolute path below [`DIRECTORY`].
     pub path: &'static str,
     /// Its content.
-    pub content: &'static str,
+    pub content: &'static [u8],
 }
 
 /// A shim whose interpreter starts faster when it need not compile it.
@@ -332,14 +332,14 @@ impl Driver {
             ..
         } = self.compiled?;
         let source = self.files.first()?.content;
-        let digest = Sha256::digest(source.as_bytes());
+        let digest = Sha256::digest(source);
         let digest = hex(&digest[..8]);
         Some(format!("{directory}/{digest}.{extension}"))
     }
 
     /// The files to put into the cell, read-only, below [`DIRECTORY`].
     pub fn files_for(&self, code: &RawText) -> Vec<(PathBuf, RawText)> {
-        let own = |file: &DriverFile| (file.path.into(), RawText::from(file.content));
+        let own = |file: &DriverFile| (file.path.into(), RawText::from(file.content.to_vec()));
         let mut files: Vec<(PathBuf, RawText)> = self.files.iter().map(own).collect();
         if let Delivery::File(path) = self.delivery {
             files.push((path.into(), code.clone()));

@@ -208,6 +208,10 @@ fn why_lost(record: &Record) -> String {
         (Outcome::Memory, _) => "the cell has used up its memory".to_owned(),
         (Outcome::Setup, _) => "no interpreter could be started".to_owned(),
         (_, Some(signal)) => format!("{signal} ended the interpreter"),
+        _ if record.timing.interpreter_ms.is_none() => {
+            let status = record.exit_code;
+            format!("the interpreter ended with status {status} before the code began")
+        }
         _ => format!("the code ended the interpreter with status {}", record.exit_code),
     }
 }

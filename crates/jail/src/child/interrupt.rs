@@ -2,9 +2,9 @@
 //!
 //! Bash installs another handler of SIGINT while it waits for a command. If SIGINT arrives before
 //! Bash has noted the former handler, the new one sends SIGINT to Bash again and again, without
-//! end. A process that Bash has just forked still has Bash's handlers: SIGINT can
-//! make it return to the top level and read what Bash is to execute. So Bash gets SIGURG,
-//! which the driver handles, and the commands that Bash waits for get SIGINT.
+//! end. So Bash gets SIGURG, which the driver handles, and the commands that Bash waits for get
+//! SIGINT. A process that Bash has forked and that executes nothing else, as a subshell, is Bash,
+//! too.
 
 use std::fs;
 
@@ -22,12 +22,18 @@ pub(super) fn interrupt(program: Pid, signal: Signal) {
     // First, so that the shell knows when the command that it waits for ends.
     let _ = kill(program, Signal::SIGURG);
     for pid in processes().filter(|pid| *pid != program && getpgid(Some(*pid)) == Ok(program)) {
-        let spared = |masks: Masks| {
-            masks.ignore_interrupts() || signal != Signal::SIGKILL && masks.are_copied_from(&shell)
-        };
-        if !Masks::of(pid).is_some_and(spared) {
-            let _ = kill(pid, signal);
+        let masks = Masks::of(pid);
+        if masks.as_ref().is_some_and(Masks::ignore_interrupts) {
+            continue;
         }
+        let is_copy = masks.is_some_and(|masks| masks.are_copied_from(&shell));
+        let _ = kill(
+            pid,
+            match signal {
+                Signal::SIGINT if is_copy => Signal::SIGURG,
+                _ => signal,
+            },
+        );
     }
 }
 

@@ -77,11 +77,11 @@ use record::{Category, CodeError};
 const DRIVER_TEXT: &str = include_str!(concat!(env!("OUT_DIR"), "/driver.cjs"));
 const JAVASCRIPT_MAIN: DriverFile = DriverFile {
     path: "/run/cellblock/javascript.cjs",
-    content: DRIVER_TEXT,
+    content: DRIVER_TEXT.as_bytes(),
 };
 const TYPESCRIPT_MAIN: DriverFile = DriverFile {
     path: "/run/cellblock/typescript.cjs",
-    content: DRIVER_TEXT,
+    content: DRIVER_TEXT.as_bytes(),
 };
 
 /// See the module's documentation.

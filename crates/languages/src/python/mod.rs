@@ -151,7 +151,8 @@ const MODULES: DriverFile = DriverFile {
         "ipython" "kernel" "magics" "main" "notebook" "output" "packages" "pretty" "protocol"
         "randomness" "rehearsal" "reserves" "results" "rich" "session" "solids" "source" "standins" "streams"
         "tables" "template" "timing" "tracebacks" "workers"
-    ),
+    )
+    .as_bytes(),
 };
 
 /// What most executions need is compiled ahead.

@@ -4,33 +4,38 @@
 //!
 //! # Several executions
 //!
-//! A shell that goes on is another driver ([`Driver::lasting`]): an interactive Bash,
-//! which keeps variables, functions, options, the working directory, open descriptors and
-//! background jobs, and returns to its top level when SIGINT interrupts it. Code is
-//! evaluated at the top level; its stdin is empty. It differs from a script in these:
+//! A shell that goes on is another driver ([`Driver::lasting`]), and its code is executed as a
+//! script is: by a Bash that is not interactive, one command after the other, at the top level. It
+//! keeps variables, functions, options, traps, the working directory, open descriptors and
+//! background jobs. `$0` and what messages begin with is the name of the code, `$LINENO` its line,
+//! and `$?` at the beginning the status of the last command before.
 //!
-//! * Messages name the code, and no line of it.
-//! * `$-` has an `i`; on stderr appear the number of a background job, an empty line after
-//!   an interrupt, and `exit`.
-//! * `exit` ends the shell, and so does what `set -e` makes of a failure. A syntax error
-//!   does not.
-//! * Descriptors 200 to 203 are the driver's while no code runs; children have none of
-//!   them.
+//! The driver is not written in the shell's language, in which nothing is out of the code's reach:
+//! a function can be called `read`, a builtin be disabled, a DEBUG trap see every command. It is a
+//! shared object (`driver/`) that Bash loads as it loads a builtin, and whose function is the
+//! shell's main loop from then on. Versions since 4.4 load such objects if they are linked dynamically; the
+//! shim says so where one does not.
+//!
+//! It differs from a script in these:
+//!
+//! * An error that ends a script (a syntax error, an unset variable under `set -u`) ends the
+//!   execution, and the shell goes on. `exit` ends the shell, and so does what `set -e` makes of a
+//!   failure.
+//! * `set -n` is over with its execution, since nothing could take it back.
+//! * SIGURG is the driver's, unless the code sets a trap for it, and two descriptors below the limit
+//!   of open files, which no program that the code executes has.
+//!
+//! # Interrupts
 //!
 //! Bash leaves SIGINT to the command that it waits for, and forgets it, trap and all, if that
 //! ends well: in a loop of `/bin/true` every second one is lost. At the wrong moment SIGINT makes
 //! Bash send it to itself without end. So an interrupt is SIGURG, for which neither holds, and only
-//! the commands that Bash waits for get SIGINT. A trap of the driver's for URG sends SIGINT to the
-//! shell between two commands, where a handler of the code's for INT takes effect. Both signals are
-//! sent again until the code stops, since a child between fork and exec gets none. Where such a
-//! handler lets the code go on, the status of an interrupted `wait` is 151, for SIGURG.
+//! the commands that Bash waits for get SIGINT. The driver's handler of SIGURG does what Bash's own
+//! of SIGINT does: it ends the code before the next command, or calls the code's own handler,
+//! once for each interrupt. Both signals are sent again until the code stops, since a child between
+//! fork and exec gets none.
 //!
-//! `exit`, and a failure under `set -e`, are announced by a trap for EXIT, which code may
-//! replace by its own.
-//!
-//! The status of the last command goes with the frame `done`, and `$?` has it at the
-//! beginning of the next code. A handler that the code sets for INT is in force while its code
-//! runs. Variables are described as `declare -p` has them, which evaluates nothing.
+//! Variables are described as `declare -p` has them, which evaluates nothing.
 
 use super::{Delivery, Driver, DriverFile, SCRIPT, file, profile};
 
@@ -53,9 +58,15 @@ const COMMON: Driver = Driver {
 
 const SHIM: DriverFile = file!("shim.sh");
 
+/// What the build script has compiled of `driver/`.
+const LOOP: DriverFile = DriverFile {
+    path: "/run/cellblock/driver.so",
+    content: include_bytes!(concat!(env!("OUT_DIR"), "/driver.so")),
+};
+
 static LASTING: Driver = Driver {
     flags: &[SHIM.path],
-    files: &[SHIM, file!("session.sh")],
+    files: &[SHIM, LOOP],
     delivery: Delivery::Channel,
     urgent_interrupts: true,
     ..COMMON
