@@ -8,5 +8,5 @@ pub const OPTIONS: (&str, &str) = ("NODE_OPTIONS", "--require=/run/cellblock/wor
 /// Its worker threads reserve less memory.
 pub const WORKERS: DriverFile = DriverFile {
     path: "/run/cellblock/workers.cjs",
-    content: include_str!("workers.cjs"),
+    content: include_bytes!("workers.cjs"),
 };
