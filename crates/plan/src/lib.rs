@@ -343,7 +343,7 @@ impl Plan {
 
 /// Files to place below [`languages::DIRECTORY`]. Any program may start Node.
 fn files_of(spec: &Spec, program: &program::Request) -> Vec<(PathBuf, RawText)> {
-    let workers = (node::WORKERS.path.into(), node::WORKERS.content.into());
+    let workers = (node::WORKERS.path.into(), node::WORKERS.content.to_vec().into());
     let mut files = program.files.clone();
     files.extend(spec.limits.memory.map(|_| workers));
     files
