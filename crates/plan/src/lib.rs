@@ -31,6 +31,7 @@ mod landlock;
 pub mod machine;
 mod mounts;
 mod names;
+mod namespaces;
 pub mod probe;
 mod program;
 mod protect;
@@ -46,6 +47,7 @@ pub use ids::Ids;
 pub use key::PlanKey;
 pub use landlock::{Access, LandlockPlan, LandlockRule, TCP_ABI, UDP_ABI};
 pub use mounts::{Mount, MountKind, Seal, Source};
+pub use namespaces::Namespace;
 pub use program::{Program, Request as ProgramRequest};
 pub use protect::{PLACEHOLDERS, Protected, with_repositories};
 pub use rlimits::Rlimit;
@@ -110,41 +112,6 @@ pub struct Plan {
     pub rootfs: String,
     /// Refuse to run when a limit would need a fallback.
     pub strict: bool,
-}
-
-/// A kind of namespace (namespaces(7)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Namespace {
-    /// user_namespaces(7)
-    User,
-    /// pid_namespaces(7)
-    Pid,
-    /// mount_namespaces(7)
-    Mount,
-    /// network_namespaces(7)
-    Net,
-    /// ipc_namespaces(7)
-    Ipc,
-    /// uts_namespaces(7)
-    Uts,
-    /// cgroup_namespaces(7)
-    Cgroup,
-}
-
-impl Namespace {
-    /// Its name below `/proc/PID/ns`.
-    pub const fn file(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Pid => "pid",
-            Self::Mount => "mnt",
-            Self::Net => "net",
-            Self::Ipc => "ipc",
-            Self::Uts => "uts",
-            Self::Cgroup => "cgroup",
-        }
-    }
 }
 
 /// Limits of the user namespace (user_namespaces(7)), for all that is in it together. It allows no
@@ -246,7 +213,7 @@ impl Plan {
         protect::add(&protected, &mut mounts);
         Ok(Self {
             id: new_id(host.pid),
-            namespaces: namespaces(spec),
+            namespaces: namespaces::of(spec),
             ids: Ids::choose(spec.uid, spec.outer_uid, host)?,
             hostname: spec.hostname.clone(),
             network: spec.network.clone(),
@@ -343,7 +310,10 @@ impl Plan {
 
 /// Files to place below [`languages::DIRECTORY`]. Any program may start Node.
 fn files_of(spec: &Spec, program: &program::Request) -> Vec<(PathBuf, RawText)> {
-    let workers = (node::WORKERS.path.into(), node::WORKERS.content.to_vec().into());
+    let workers = (
+        node::WORKERS.path.into(),
+        node::WORKERS.content.to_vec().into(),
+    );
     let mut files = program.files.clone();
     files.extend(spec.limits.memory.map(|_| workers));
     files
@@ -400,15 +370,6 @@ fn seccomp_policy(spec: &Spec) -> Option<String> {
         &spec.seccomp
     };
     Some(usual.to_owned())
-}
-
-fn namespaces(spec: &Spec) -> Vec<Namespace> {
-    use Namespace::{Cgroup, Ipc, Mount, Net, Pid, User, Uts};
-    let mut all = vec![User, Pid, Mount, Net, Ipc, Uts, Cgroup];
-    if spec.network == Network::Host {
-        all.retain(|namespace| *namespace != Net);
-    }
-    all
 }
 
 /// An id that is unique among this host's executions: pids are unique among living
