@@ -319,6 +319,8 @@ impl Mailbox {
                 execution,
                 grace_ms,
             } if self.current.get() == Some(Current::Execution(execution)) => {
+                let sent = true;
+                self.report(&Report::Interrupted { execution, sent });
                 if *asked != Some(Asked::End) {
                     *asked = Some(Asked::Interrupt(Duration::from_millis(grace_ms)));
                 }
@@ -334,7 +336,11 @@ impl Mailbox {
                     self.stopped.set(Some(Asked::Interrupt(grace)));
                 }
             }
-            Order::Interrupt { execution, .. } | Order::Cancel { execution } => {
+            Order::Interrupt { execution, .. } => {
+                let sent = arrived.cancel(execution);
+                self.report(&Report::Interrupted { execution, sent });
+            }
+            Order::Cancel { execution } => {
                 arrived.cancel(execution);
             }
             Order::Admit => match arrived.sockets.pop_front() {
@@ -354,15 +360,16 @@ impl Mailbox {
 }
 
 impl Arrived {
-    /// Cancels an execution that has not begun. One that is over stays as it is.
-    fn cancel(&mut self, number: u64) {
+    /// Cancels an execution that has not begun; whether there is one. One that is over stays as it
+    /// is.
+    fn cancel(&mut self, number: u64) -> bool {
         let is_meant = |task: &Task| match task {
             Task::Order(Order::Execute(execute)) => execute.execution == number,
             _ => false,
         };
-        if let Some((task, _)) = self.tasks.iter_mut().find(|(task, _)| is_meant(task)) {
-            *task = Task::Cancelled(number);
-        }
+        let task = self.tasks.iter_mut().find(|(task, _)| is_meant(task));
+        task.map(|(task, _)| *task = Task::Cancelled(number))
+            .is_some()
     }
 
     fn queue(&mut self, order: Order, bytes: usize) {

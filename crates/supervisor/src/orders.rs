@@ -50,7 +50,7 @@ pub enum Order {
     /// Executes code.
     Execute(Execute),
     /// Interrupts an execution: SIGINT, then `grace_ms` for the code's own end, then the
-    /// cell is killed. Has no effect on an execution that is over.
+    /// cell is killed. Has no effect on an execution that is over, as its report says.
     Interrupt {
         /// Which execution.
         execution: u64,
@@ -390,6 +390,13 @@ pub enum Report {
         is_alive: bool,
         /// The record.
         record: Box<RawValue>,
+    },
+    /// What became of an order to interrupt. It comes before the execution's answer.
+    Interrupted {
+        /// Which execution was meant.
+        execution: u64,
+        /// Whether that execution goes on and is interrupted, or was not begun and never is.
+        sent: bool,
     },
     /// What a cell holds and uses.
     Described {

@@ -109,7 +109,8 @@ pub struct Executed<Record = Box<RawValue>> {
 /// The result of `context.interrupt`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Interrupted {
-    /// Whether an execution or a replay was interrupted. Its own answer says what became of it.
+    /// Whether an execution or a replay was interrupted, and not over already. Its own answer says what
+    /// became of it.
     pub interrupted: bool,
     /// The number of the execution; null for a replay.
     pub execution: Option<u64>,

@@ -356,7 +356,7 @@ impl Hub {
         };
         if let Some(execution) = session.executing(target) {
             match grace.filter(|_| !session.is_run()) {
-                Some(grace) => self.interrupt_execution(link, execution, grace),
+                Some(grace) => self.interrupt_execution(link, execution, grace, None),
                 None => self.cancel_execution(link, execution),
             }
             return true;

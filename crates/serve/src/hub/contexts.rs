@@ -292,15 +292,20 @@ impl Hub {
     ) -> Result<(), Failure> {
         let link = self.find(caller, &params.context)?.link;
         let grace = within_bounds(params.grace)?.unwrap_or(GRACE);
-        let running = self.sessions.get(&link).and_then(super::Session::execution);
+        let session = self.sessions.get(&link);
+        let running = session.and_then(super::Session::execution);
         let wanted = running.filter(|running| params.execution.is_none_or(|own| own == *running));
         if let Some(execution) = wanted {
-            self.interrupt_execution(link, execution, grace);
+            if session.is_some_and(|session| session.interrupts.len() >= MOST_WAITING) {
+                let message = format!("{MOST_WAITING} interrupts wait in this context");
+                return Err(Failure::new(Code::Busy, message));
+            }
+            self.interrupt_execution(link, execution, grace, Some(caller.clone()));
+            return Ok(());
         }
-        let is_replay = params.execution.is_none() && self.stop_replay(link, grace);
         let interrupted = Interrupted {
-            interrupted: wanted.is_some() || is_replay,
-            execution: wanted,
+            interrupted: params.execution.is_none() && self.stop_replay(link, grace),
+            execution: None,
         };
         self.answer(caller, &interrupted);
         Ok(())

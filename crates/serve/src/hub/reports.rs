@@ -4,7 +4,9 @@ use nix::errno::Errno;
 use record::error::SetupError;
 use serde_json::value::{RawValue, to_raw_value};
 use supervisor::{OrderName, Report, State};
-use wire::{Code, Executed, Failure, Notice, ProcessEvent, Ran, Restarted, Start, Watching};
+use wire::{
+    Code, Executed, Failure, Interrupted, Notice, ProcessEvent, Ran, Restarted, Start, Watching,
+};
 
 use super::branches::Complete;
 use super::client::{Caller, json_of};
@@ -78,6 +80,15 @@ impl Hub {
                 }
                 session.has_ended = !is_alive;
                 self.executed(link, execution, state, why, record);
+            }
+            Report::Interrupted { execution, sent } => {
+                if let Some(caller) = session.interrupts.pop_front().flatten() {
+                    let interrupted = Interrupted {
+                        interrupted: sent,
+                        execution: Some(execution),
+                    };
+                    self.answer(&caller, &interrupted);
+                }
             }
             Report::Described { description } if doing == Some(Doing::Describe) => {
                 session.has_ended = says_it_ended(&description);

@@ -79,6 +79,8 @@ pub(super) struct Session {
     pub(super) ending: bool,
     /// Why it ended, as the supervisor says.
     pub(super) why: Option<String>,
+    /// For each order to interrupt that has no report yet, the call that waits for it.
+    pub(super) interrupts: VecDeque<Option<Caller>>,
     /// Calls that are answered when it is gone, with the context's id.
     pub(super) deleted_by: Vec<(Caller, String)>,
 }
@@ -250,6 +252,7 @@ impl Session {
             deadline: None,
             ending: false,
             why: None,
+            interrupts: VecDeque::new(),
             deleted_by: Vec::new(),
         }
     }
@@ -321,8 +324,10 @@ impl Session {
         let current = self.current.take().and_then(|current| current.caller);
         let waiting = self.waiting.drain(..).filter_map(|job| job.caller);
         let of_processes = self.processes.take_callers();
+        let interrupts = self.interrupts.drain(..).flatten();
         (current.into_iter().chain(waiting))
             .chain(of_processes)
+            .chain(interrupts)
             .collect()
     }
 }

@@ -212,10 +212,16 @@ caught";
         for _ in 0..3 {
             front.await_output()?;
             front.order(json!({"interrupt": {"execution": 1, "grace_ms": 50_000}}))?;
+            assert_eq!(front.report("interrupted")?["sent"], true);
         }
         let answer = front.report("answer")?;
         assert_eq!(answer["state"], "kept", "{answer}");
         assert_eq!(answer["record"]["results"][0]["text"], "[0, 1, 2]");
+        // One that is over, and one that never was.
+        for execution in [1, 9] {
+            front.order(json!({"interrupt": {"execution": execution, "grace_ms": 50_000}}))?;
+            assert_eq!(front.report("interrupted")?["sent"], false);
+        }
         Ok(())
     });
 }

@@ -106,7 +106,10 @@ impl Front {
     /// The next report but for events, which is of this kind.
     pub(super) fn report(&mut self, kind: &str) -> Tested<Value> {
         let mut report = self.next()?.ok_or("the supervisor is gone")?;
-        while report.get("event").is_some() && kind != "event" {
+        while ["event", "interrupted"]
+            .iter()
+            .any(|skipped| report.get(skipped).is_some() && kind != *skipped)
+        {
             report = self.next()?.ok_or("the supervisor is gone")?;
         }
         match report.get_mut(kind) {

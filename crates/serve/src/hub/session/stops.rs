@@ -18,13 +18,18 @@ impl Hub {
     }
 
     /// Interrupts an execution, whose code gets `grace` to end by itself. If it is over meanwhile,
-    /// this has no effect, also not on the next execution.
+    /// this has no effect, also not on the next execution. The supervisor tells the caller, if there
+    /// is one, whether it had.
     pub(in crate::hub) fn interrupt_execution(
         &mut self,
         link: LinkId,
         execution: u64,
         grace: Duration,
+        caller: Option<Caller>,
     ) {
+        if let Some(session) = self.sessions.get_mut(&link) {
+            session.interrupts.push_back(caller);
+        }
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX).max(1);
         let order = json_of(&Order::Interrupt {
             execution,
@@ -93,7 +98,7 @@ impl Hub {
             return self.end_session(link);
         }
         if let Some(execution) = session.executing(caller) {
-            return self.interrupt_execution(link, execution, GRACE);
+            return self.interrupt_execution(link, execution, GRACE, None);
         }
         if (session.current.as_ref()).is_some_and(|current| current.caller.as_ref() == Some(caller))
         {

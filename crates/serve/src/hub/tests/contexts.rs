@@ -71,6 +71,7 @@ fn interrupt_and_cancel_reach_what_goes_on() {
     assert_eq!(world.answer(1, 4).unwrap()["result"]["interrupted"], false);
     world.call(1, 5, "context.interrupt", json!({"context": "a"}));
     assert_eq!(world.answer(1, 2).unwrap()["result"]["state"], "kept");
+    assert_eq!(world.answer(1, 5).unwrap()["result"]["interrupted"], true);
     world.call(1, 6, "cancel", json!({"call": 3}));
     assert_eq!(world.answer(1, 3).unwrap()["result"]["state"], "lost");
     world.run_in(1, 7, "a");

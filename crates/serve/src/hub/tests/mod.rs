@@ -294,6 +294,8 @@ impl World {
                 ("execute", None)
             }
             Order::Interrupt { execution, .. } => {
+                let sent = self.running.get(&link) == Some(&execution);
+                (self.hub).report(link, Report::Interrupted { execution, sent });
                 if self.running.get(&link) == Some(&execution) {
                     self.finish(link, State::Kept);
                 }
