@@ -338,7 +338,7 @@ fn many_mappings_take_little_memory_and_no_limit_costs_the_interpreter() {
                 (
                     5,
                     "deeper('e' * 200, 18); mapped('g', 1)",
-                    "the copy of the workspace",
+                    "cannot be carried",
                 ),
             ] {
                 front.run(number, code)?;

@@ -9,6 +9,9 @@ static byte mask[128];
 static int is_executing;
 // The process that has called the code's own handler of SIGINT for this interrupt.
 static int interrupted;
+// Whether the shell is to end the script for an interrupt. Its status does not say so where the command
+// that it waited for was killed meanwhile.
+static int is_stopped;
 
 // Handles SIGURG, with which init interrupts the shell and the processes that it forks without
 // executing anything else. It comes again and again until the code stops, and the code's own
@@ -18,9 +21,10 @@ static void interrupt(int signal) {
     if (!is_executing || signal_is_ignored(SIGINT))
         return;
     int caller = getpid();
-    if (!signal_is_trapped(SIGINT))
+    if (!signal_is_trapped(SIGINT)) {
+        is_stopped = 1;
         sigint_sighandler(SIGINT);
-    else if (interrupted != caller)
+    } else if (interrupted != caller)
         trap_handler(SIGINT);
     interrupted = caller;
 }
@@ -63,8 +67,9 @@ static Stop meaning_of(int jump) {
     case DISCARD:
         return NOT;
     case EXITPROG: // also an interrupt, and in older versions `exit`
-        return last_command_exit_signal == SIGINT && this_shell_builtin != exit_builtin ? INTERRUPTED
-                                                                                        : EXITS;
+        return (is_stopped || last_command_exit_signal == SIGINT) && this_shell_builtin != exit_builtin
+                   ? INTERRUPTED
+                   : EXITS;
     case ERREXIT: // `set -e`, or what ends a script in POSIX mode
         return exit_immediately_on_error ? EXITS : ENDS;
     case FORCE_EOF: // an error that ends a script, as of `set -u`
@@ -137,6 +142,7 @@ void run(Request *request) {
     read_but_dont_execute = 0;
     interrupt_state = 0;
     interrupted = 0;
+    is_stopped = 0;
     last_command_exit_value = status;
     if (!signal_is_trapped(SIGINT))
         set_signal_handler(SIGINT, sigint_sighandler);
