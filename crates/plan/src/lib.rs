@@ -200,15 +200,16 @@ impl Plan {
         spec: &Spec,
         host: &HostFacts,
         tree: &Tree,
-        program: program::Request,
+        mut program: program::Request,
     ) -> Result<Self> {
         egress::keep_secrets_out(spec)?;
         devices::check(spec, host)?;
         keep_network(spec)?;
         let scratch = scratch::choose(spec)?;
         let names = names::NameFiles::of(&spec.network, &host.names);
-        let files = files_of(spec, &program);
-        let mut mounts = mounts::plan(spec, host, tree, &files, &names, &scratch)?;
+        let mut files = std::mem::take(&mut program.files);
+        add_files_for_any(spec, &mut files);
+        let mut mounts = mounts::plan(spec, host, tree, files, &names, &scratch)?;
         let protected = protect::choose(spec, host)?;
         protect::add(&protected, &mut mounts);
         Ok(Self {
@@ -308,15 +309,11 @@ impl Plan {
     }
 }
 
-/// Files to place below [`languages::DIRECTORY`]. Any program may start Node.
-fn files_of(spec: &Spec, program: &program::Request) -> Vec<(PathBuf, RawText)> {
-    let workers = (
-        node::WORKERS.path.into(),
-        node::WORKERS.content.to_vec().into(),
-    );
-    let mut files = program.files.clone();
-    files.extend(spec.limits.memory.map(|_| workers));
-    files
+/// Adds what any program may need below [`languages::DIRECTORY`], since any may start Node.
+fn add_files_for_any(spec: &Spec, files: &mut Vec<(PathBuf, RawText)>) {
+    let content = || node::WORKERS.content.to_vec().into();
+    let workers = (spec.limits.memory).map(|_| (node::WORKERS.path.into(), content()));
+    files.extend(workers);
 }
 
 /// In the order of mounting.

@@ -203,7 +203,7 @@ pub(crate) fn plan(
     spec: &Spec,
     host: &HostFacts,
     tree: &Tree,
-    files: &[(PathBuf, RawText)],
+    files: Vec<(PathBuf, RawText)>,
     names: &NameFiles,
     scratch: &[ScratchDir],
 ) -> Result<Vec<Mount>> {
@@ -213,7 +213,7 @@ pub(crate) fn plan(
         ProcView::Processes => MountKind::Proc,
         ProcView::Host => MountKind::HostProc,
     };
-    list.root(files, &spec.read_only_files, &proc);
+    list.root(&files, &spec.read_only_files, &proc);
     list.tree(tree);
     if tree.needs_etc {
         list.etc(spec, names);
@@ -235,7 +235,7 @@ pub(crate) fn plan(
         list.own(
             path,
             MountKind::File {
-                content: content.clone(),
+                content,
                 executable: false,
             },
         );
