@@ -5,7 +5,8 @@
 # in shell commands. A set of one name is such an expression: the braces and the quotes go, and the magic
 # is left with a bare name. A set of two is the expression of a tuple, whose text is again right Python. So
 # `%config InlineBackend.figure_formats = {'png', 'svg'}`, which is in many notebooks, works by a
-# conversion from a tuple, and with one format it fails; a list does what was meant. Whoever runs notebooks without IPython has to expand braces as it does.
+# conversion from a tuple, and with one format it fails; a list does what was meant. Whoever runs
+# notebooks without IPython has to expand braces as it does.
 #
 # Needs: PyPI, python3 of 3.11 or later with venv.
 
