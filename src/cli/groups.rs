@@ -186,9 +186,9 @@ pub struct Files {
     )]
     pub overlay: Vec<PathPair>,
     /// Keep the program from changing or making a path in a directory of --rw; a relative
-    /// PATH starts at /workspace, and one that begins with .git/ holds for each repository
-    /// there. What is missing gets an empty directory on the host until the cell ends
-    /// (repeatable)
+    /// PATH is one at the top of each of these but the home (HOME), and one that begins with
+    /// .git/ holds for each repository there. What is missing gets an empty directory on the
+    /// host until the cell ends (repeatable)
     #[arg(long, value_name = "PATH")]
     pub protect: Vec<PathBuf>,
     /// Let the program change a path that the profile or the spec file protects

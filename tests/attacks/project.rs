@@ -20,6 +20,7 @@ pub(crate) const SUITE: Suite = Suite {
     scenes: &[
         scene("attacks", attacks),
         scene("other-ways-in", other_ways_in),
+        scene("anywhere", anywhere),
         scene("what-it-may-do", what_it_may_do),
         scene("a-new-repository", a_new_repository),
         scene("a-worktree", a_worktree),
@@ -209,6 +210,39 @@ fn other_ways_in(stage: &Stage) -> Check {
         .run()?
         .ended(Outcome::Ok)?;
     assert!(!is_harmed(&top));
+    Ok(())
+}
+
+/// Wherever the project is shown, and also what is shown beside it; but not the home.
+fn anywhere(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let evil = "cd /data; echo evil > .git/config; echo evil > .mcp.json; mv .git away";
+    let shown = |project: &Path, options: &[&str]| {
+        let cell = stage.exec(["/bin/sh", "-c", &format!("{evil}; exit 0")]);
+        let cell = cell.rw(project, Path::new("/data"));
+        let cell = options.iter().fold(cell, |cell, word| cell.option([*word]));
+        cell.run()?.ended(Outcome::Ok)
+    };
+    let (open, top) = (project(&scratch, "open")?, project(&scratch, "project")?);
+    shown(&open, &[])?;
+    assert!(is_harmed(&open), "it does nothing without protection");
+    shown(&top, &["--policy", "agent"])?;
+    assert!(!is_harmed(&top));
+    let beside = text(&project(&scratch, "beside")?);
+    shown(
+        &top,
+        &["--policy", "agent", "--rw", &format!("{beside}:/workspace")],
+    )?;
+    assert!(!is_harmed(&top));
+    let home = scratch.dir("home", 0o777)?;
+    let script = "echo mine > .bashrc && mkdir .claude && echo {} > .claude/settings.json";
+    stage
+        .exec(["/bin/sh", "-c", &format!("cd && {script}")])
+        .rw(&home, Path::new("/home/agent"))
+        .option(["--policy", "agent", "--env", "HOME=/home/agent"])
+        .run()?
+        .ended(Outcome::Ok)?;
+    assert_eq!(fs::read_to_string(home.join(".bashrc"))?, "mine\n");
     Ok(())
 }
 

@@ -49,7 +49,7 @@ pub use landlock::{Access, LandlockPlan, LandlockRule, TCP_ABI, UDP_ABI};
 pub use mounts::{Mount, MountKind, Seal, Source};
 pub use namespaces::Namespace;
 pub use program::{Program, Request as ProgramRequest};
-pub use protect::{PLACEHOLDERS, Protected, with_repositories};
+pub use protect::{PLACEHOLDERS, Protected, with_protection};
 pub use rlimits::Rlimit;
 pub use scratch::{ScratchDir, Storage};
 pub use trust::{Trust, host_bundle};

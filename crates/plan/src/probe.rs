@@ -65,8 +65,8 @@ pub struct HostFacts {
     pub names: HostNames,
     /// Its devices that the spec names, in that order; read where there are any.
     pub devices: Vec<HostDevice>,
-    /// Repositories of git in directories that it binds writable, by the directory; looked for
-    /// where their paths are protected.
+    /// Repositories of git in directories that it binds writable and that may have protected paths, by
+    /// the directory; looked for where paths of repositories are protected.
     pub repositories: BTreeMap<PathBuf, Vec<PathBuf>>,
 }
 

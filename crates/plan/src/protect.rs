@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::mounts::{Mount, MountKind};
 use crate::probe::HostFacts;
 use record::error::{Result, SetupError, Step};
-use spec::{Bind, Scratch, Spec};
+use spec::{Bind, Scratch, Spec, WORKSPACE};
 
 /// Where a repository keeps what belongs to git.
 const GIT: &str = ".git";
@@ -47,13 +47,13 @@ impl Protected {
 /// A path is a bind itself, or in a directory that is written back when the cell ends.
 pub(super) fn choose(spec: &Spec, host: &HostFacts) -> Result<Vec<Protected>> {
     for path in &spec.protect {
-        refuse_kept(spec, path)?;
+        refuse_kept(spec, &Path::new(WORKSPACE).join(path))?;
     }
     let writable = || spec.binds.iter().filter(|bind| bind.writable);
     // On the host, since another bind may show the same files.
     let mut protected = BTreeSet::new();
     for bind in writable() {
-        let mut paths = named(spec, bind)?;
+        let mut paths = named(spec, host, bind)?;
         let repositories = host.repositories.get(&bind.source);
         let repositories = repositories.map_or(&[][..], Vec::as_slice);
         paths.extend(of_repositories(&paths, repositories));
@@ -93,9 +93,15 @@ pub(super) fn add(protected: &[Protected], mounts: &mut Vec<Mount>) {
 }
 
 /// The protected paths that the spec names in a bind, relative to it.
-fn named(spec: &Spec, bind: &Bind) -> Result<BTreeSet<PathBuf>> {
+fn named(spec: &Spec, host: &HostFacts, bind: &Bind) -> Result<BTreeSet<PathBuf>> {
     let mut paths = BTreeSet::new();
+    // A file has no paths below it.
+    let is_directory = host.repositories.contains_key(&bind.source);
     for path in &spec.protect {
+        if path.is_relative() && (is_home(spec, bind) || !is_directory) {
+            continue;
+        }
+        let path = &bind.target.join(path);
         match path.strip_prefix(&bind.target) {
             Ok(below) if below.as_os_str().is_empty() => {
                 let message = "is what a writable bind shows, and not a path in it";
@@ -112,16 +118,24 @@ fn named(spec: &Spec, bind: &Bind) -> Result<BTreeSet<PathBuf>> {
     Ok(paths)
 }
 
-/// The writable binds in which paths of repositories are protected.
-pub fn with_repositories(spec: &Spec) -> impl Iterator<Item = &Bind> {
-    let has_git = |bind: &&Bind| {
+/// Whether a bind is the program's home, whose start files and settings it may need to write.
+fn is_home(spec: &Spec, bind: &Bind) -> bool {
+    let home = spec.env.get("HOME").map(|home| home.as_path());
+    home == Some(&bind.target) && bind.target != Path::new(WORKSPACE)
+}
+
+/// The writable binds that may have protected paths, and whether such are of repositories.
+pub fn with_protection(spec: &Spec) -> impl Iterator<Item = (&Bind, bool)> {
+    let writable = spec.binds.iter().filter(|bind| bind.writable);
+    writable.filter_map(|bind| {
         let git = bind.target.join(GIT);
-        spec.protect.iter().any(|path| path.starts_with(&git))
-    };
-    spec.binds
-        .iter()
-        .filter(|bind| bind.writable)
-        .filter(has_git)
+        let mut below = (spec.protect.iter().map(|path| bind.target.join(path)))
+            .filter(|path| path.starts_with(&bind.target))
+            .peekable();
+        below.peek()?;
+        let has_git = below.any(|path| path.starts_with(&git));
+        Some((bind, has_git))
+    })
 }
 
 /// What `paths` protect of the repository of the bind, protected in the others that are there:

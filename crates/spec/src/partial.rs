@@ -155,9 +155,10 @@ pub struct Partial {
     /// later one of a target wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overlays: Vec<PartialOverlay>,
-    /// Paths in a writable bind that the program can neither change nor make; a relative one
-    /// starts at `/workspace`. One that begins with `.git/` holds for each repository in the
-    /// bind. Those of several files add up.
+    /// Paths that the program can neither change nor make: an absolute one in the writable bind that
+    /// has it, a relative one at the top of each writable bind but the home's (the variable `HOME`).
+    /// One that begins with `.git/` holds for each repository in the bind. Those of several files
+    /// add up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub protect: Vec<PathBuf>,
     /// Paths of the layers below that the program may change after all.
@@ -333,7 +334,10 @@ impl Partial {
                 .all(|new| new.target != overlay.target)
         });
         self.overlays.append(&mut later.overlays);
-        (self.protect).retain(|path| !later.unprotect.contains(path));
+        let is_unprotected = |path: &Path| later.unprotect.iter().any(|other| other == path);
+        (self.protect).retain(|path| {
+            !is_unprotected(path) && !is_unprotected(&Path::new(WORKSPACE).join(path))
+        });
         self.protect.append(&mut later.protect);
         self.unprotect.append(&mut later.unprotect);
         self.places
@@ -372,8 +376,8 @@ impl Partial {
             }
         }
         for path in self.protect.iter_mut().chain(&mut self.unprotect) {
-            root(path, Path::new(WORKSPACE));
-            *path = path.components().collect();
+            let named = |part: &Component<'_>| *part != Component::CurDir;
+            *path = path.components().filter(named).collect();
         }
         if let Some(inner) = &mut self.cwd {
             root(inner, Path::new(WORKSPACE));

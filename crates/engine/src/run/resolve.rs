@@ -96,9 +96,14 @@ fn put_together(spec: &Spec, mut host: HostFacts, compiled: Option<&Compiled>) -
     host.devices = (spec.devices.iter())
         .map(devices::find)
         .collect::<Result<_>>()?;
-    for bind in plan::with_repositories(spec) {
-        let found = repositories::beneath(&bind.source)?;
-        host.repositories.insert(bind.source.clone(), found);
+    for (bind, has_git) in plan::with_protection(spec) {
+        if bind.source.is_dir() {
+            let found = match has_git {
+                true => repositories::beneath(&bind.source)?,
+                false => Vec::new(),
+            };
+            host.repositories.insert(bind.source.clone(), found);
+        }
     }
     let program = program(spec, &tree, driver, compiled)?;
     let plan = Plan::new(spec, &host, &tree, program)?;

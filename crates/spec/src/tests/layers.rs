@@ -431,6 +431,8 @@ fn protected_paths_add_up_and_can_be_taken_away() {
         partial
     };
     let merged = layer(&["a", "b/", "/data/c"], &[]).merge(layer(&["d"], &["./b"]));
-    let expected = ["/workspace/a", "/data/c", "/workspace/d"].map(PathBuf::from);
+    let expected = ["a", "/data/c", "d"].map(PathBuf::from);
     assert_eq!(merged.protect, expected);
+    let merged = layer(&["a", "b"], &[]).merge(layer(&[], &["/workspace/a"]));
+    assert_eq!(merged.protect, ["b"].map(PathBuf::from));
 }
