@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::harness::{cellblock, directory, until};
@@ -82,6 +84,43 @@ fn a_context_goes_on_from_call_to_call() {
     // Its server takes a moment to end.
     assert!(said.contains("no such context"), "{said}");
     until("the server's end", || shell.sockets() == 0);
+}
+
+/// The answer of `context run --json` to a signal while its code runs, and the exit status.
+fn interrupted(shell: &Shell, id: &str, code: &str, signal: Signal) -> (Value, Option<i32>) {
+    let mut run = shell.command(&["run", id, "--json", "--grace", "300ms", "-c", code]);
+    let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
+    until("the code runs", || {
+        shell.json(&["list", "--json"])[0]["doing"] == "busy"
+    });
+    kill(Pid::from_raw(run.id().try_into().unwrap()), signal).unwrap();
+    let mut said = String::new();
+    let mut stdout = run.stdout.take().unwrap();
+    stdout.read_to_string(&mut said).unwrap();
+    let answer = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    (answer, run.wait().unwrap().code())
+}
+
+#[test]
+fn a_signal_interrupts_the_code_and_the_answer_comes() {
+    let shell = Shell::new();
+    let id = &shell.create();
+    shell.json(&["run", id, "--json", "-c", "x = 20"]);
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let (answer, status) = interrupted(&shell, id, "import time; time.sleep(1000)", signal);
+        assert_eq!(
+            (&answer["record"]["outcome"], &answer["state"], status),
+            (&json!("cancelled"), &json!("kept"), Some(130)),
+            "{answer}"
+        );
+    }
+    let kept = shell.json(&["run", id, "--json", "-c", "x"]);
+    assert_eq!(kept["record"]["results"][0]["text"], "20", "{kept}");
+    let deaf =
+        "import time\nwhile True:\n  try: time.sleep(1000)\n  except KeyboardInterrupt: pass";
+    let (answer, _) = interrupted(&shell, id, deaf, Signal::SIGINT);
+    assert_eq!(answer["state"], "lost", "{answer}");
+    assert!(answer["why"].is_string(), "{answer}");
 }
 
 #[test]

@@ -8,7 +8,9 @@ use record::error::{Result, SetupError, Step};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::{Failure, LONGEST_ANSWER, Lines, Method, Said, call_line};
+use crate::{
+    CallId, Cancel, Failure, LONGEST_ANSWER, Lines, Method, Said, Span, call_line, method,
+};
 
 /// Read at once.
 const PIECE: usize = 64 << 10;
@@ -106,6 +108,18 @@ impl Client {
         }
     }
 
+    /// What another thread can cancel the next call by.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn canceller(&self) -> Result<Canceller> {
+        let socket = self.socket.try_clone();
+        Ok(Canceller {
+            socket: socket.map_err(|error| self.failed("dup", &error))?,
+            call: self.last + 1,
+        })
+    }
+
     /// Waits for the next event of the last call that was made.
     ///
     /// # Errors
@@ -149,6 +163,28 @@ impl Client {
 
     fn failed(&self, call: &str, error: &std::io::Error) -> SetupError {
         SetupError::io(Step::Ask, call, error).on(self.path.display())
+    }
+}
+
+/// Cancels a call while its client waits for the answer.
+#[derive(Debug)]
+pub struct Canceller {
+    socket: UnixStream,
+    call: i64,
+}
+
+impl Canceller {
+    /// Interrupts the call's code, which gets `grace` to end by itself; `None` kills its interpreter
+    /// at once. The call's own answer says what became of it.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn cancel(&mut self, grace: Option<Span>) -> std::io::Result<()> {
+        let call = CallId::Number(self.call);
+        // The answer, which has an id that no call of the client has, is passed over.
+        let mut line = call_line::<method::Cancel>(-self.call, &Cancel { call, grace })?;
+        line.push('\n');
+        self.socket.write_all(line.as_bytes())
     }
 }
 

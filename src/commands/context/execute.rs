@@ -6,15 +6,21 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use engine::run;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, raise};
 use record::bytes::RawText;
 use record::error::{Result, SetupError, Step};
+use record::quantity::Bound;
 use record::unread::Unread;
 use record::{Change, Record};
 use serde_json::json;
+use supervise::BlockedSignals;
 use sys::inherited::Inherited;
-use wire::client::Client;
+use wire::client::{Canceller, Client};
 use wire::{ContextRun, Executed, FileRead, FileWrite, State, method};
 use workspace::OutDir;
 
@@ -24,6 +30,8 @@ use super::{Place, print_json};
 use crate::cli::{FileFrom, RunIn};
 use crate::show::Live;
 
+/// What code gets to end by itself after a signal, unless the caller says something else.
+const GRACE: Duration = Duration::from_secs(2);
 /// Longer code and files are refused: a line of the protocol has less than 17M.
 const LONGEST: u64 = 16 << 20;
 
@@ -92,6 +100,7 @@ fn ask(
     for file in &wanted.file {
         bring_in(&mut client, &wanted.id, file, inherited)?;
     }
+    interrupt_on_signals(client.canceller()?, wanted.grace)?;
     let executed = match view {
         Some(view) => heard::ask::<method::ContextRun>(&mut client, &params, view)?,
         None => client.ask::<method::ContextRun>(&params)?,
@@ -100,6 +109,30 @@ fn ask(
         SetupError::new(Step::Outputs, format!("the record cannot be read: {error}"))
     })?;
     Ok((client, executed, record))
+}
+
+/// From here on, the first signal that would end this process interrupts the code instead, so that
+/// there is a record which says what became of the state. The second one ends this process.
+fn interrupt_on_signals(mut of: Canceller, grace: Option<Bound<Duration>>) -> Result<()> {
+    let signals = BlockedSignals::block()?;
+    let next = move || loop {
+        if let Some(signal) = signals.next() {
+            return signal;
+        }
+        let _ = poll(
+            &mut [PollFd::new(signals.fd(), PollFlags::POLLIN)],
+            PollTimeout::NONE,
+        );
+    };
+    // It ends with this process.
+    thread::spawn(move || {
+        next();
+        let _ = of.cancel(Some(grace.unwrap_or(Bound(Some(GRACE)))));
+        let signal = next();
+        let _ = SigSet::from(signal).thread_unblock();
+        let _ = raise(signal);
+    });
+    Ok(())
 }
 
 /// Writes a file into the context's workspace.
