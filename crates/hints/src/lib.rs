@@ -54,7 +54,7 @@ fn concern(error: &SetupError, plan: &Plan) -> Concern {
                 source: Source::Host(_),
                 device: false,
                 ..
-            }
+            } | MountKind::Protected { .. }
         )
     };
     let of_every_cell = |mount: &plan::Mount| {
@@ -177,6 +177,9 @@ fn on_any_host(step: Step, errno: Errno, call: &str) -> Option<&'static str> {
         }
         (Step::Mount, E::ELOOP) => {
             "a symbolic link is on the path, and none is followed below a rootfs or to what is protected: name the real path (for a path of the profile, --unprotect it and --protect the real one)"
+        }
+        (Step::Mount, E::EACCES) if call == "mkdirat" => {
+            "a protected path is missing, and something has to be made in its place: show a directory with --rw in which you may do so, or give the path up with --unprotect"
         }
         (Step::Mount, E::EINVAL) if call == "move_mount" => {
             "a file and a directory cannot cover each other: choose another target"

@@ -212,6 +212,7 @@ const TABLE: &[Row] = {
         ("plain", S::Chdir, "chdir", E::ENOENT, "/x", Caller, &["--cwd"]),
         ("plain", S::Exec, "execve", E::ENOENT, "x", Caller, &["--ro"]),
         ("plain", S::Exec, "execve", E::EACCES, "x", Caller, &["--no-exec"]),
+        ("docker", S::Mount, "mkdirat", E::EACCES, "/workspace/.envrc", Caller, &["--unprotect"]),
         ("plain", S::Exec, "execve", E::ENOEXEC, "x", Caller, &["#!"]),
         ("plain", S::Exec, "execve", E::E2BIG, "x", Caller, &["--file"]),
     ]
