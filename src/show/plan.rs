@@ -25,6 +25,12 @@ pub fn render_plan(plan: &Plan, profile: &str, given_up: &BTreeSet<Layer>, style
         ("environment", names(plan.program.env.keys())),
     ]);
     page.table("files that it sees", &[], &mounts(plan));
+    for protected in &plan.protected {
+        page.heading(&format!("protected in {}", protected.target.display()));
+        let paths = protected.paths.iter().map(|path| path.to_string_lossy());
+        page.prose(2, 2, &names(paths));
+        page.end_line();
+    }
     page.heading("limits");
     page.pairs(&limits(plan));
     page.heading("layers");
