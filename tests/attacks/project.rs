@@ -2,7 +2,7 @@
 //! (`--protect`, the profile `agent`): each attack works in a directory without protection.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
@@ -23,6 +23,8 @@ pub(crate) const SUITE: Suite = Suite {
         scene("anywhere", anywhere),
         scene("what-it-may-do", what_it_may_do),
         scene("a-new-repository", a_new_repository),
+        scene("hidden-repositories", hidden_repositories),
+        scene("unreadable-directories", unreadable_directories),
         scene("a-worktree", a_worktree),
         scene("without-a-repository", without_a_repository),
         scene("shared-by-two-cells", shared_by_two_cells),
@@ -304,6 +306,61 @@ fn a_new_repository(stage: &Stage) -> Check {
 }
 
 /// `.git` is a file there.
+/// A repository where git keeps its own, and a file that leads to it; and the project itself as a
+/// repository.
+fn hidden_repositories(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let top = project(&scratch, "project")?;
+    let evil = "mkdir -p .git/objects/evil/objects docs && echo x > .git/objects/evil/HEAD &&
+        echo evil > .git/objects/evil/config &&
+        echo 'gitdir: ../.git/objects/evil' > docs/.git";
+    let run = agent(stage, &top, evil).run()?.ended(Outcome::Ok)?;
+    for part in [
+        "repository of git, .git/objects/evil",
+        "docs/.git, which leads",
+    ] {
+        assert!(warning(&run, part).is_some(), "{:?}", run.record.warnings);
+    }
+    let again = "echo more >> .git/objects/evil/config; echo x > docs/.git; exit 0";
+    let run = agent(stage, &top, again).run()?.ended(Outcome::Ok)?;
+    let config = fs::read_to_string(top.join(".git/objects/evil/config"))?;
+    assert_eq!(config, "evil\n", "{:?}", run.record.warnings);
+    assert!(fs::read_to_string(top.join("docs/.git"))?.starts_with("gitdir"));
+    let bare = "mkdir objects && echo x > HEAD";
+    let run = agent(stage, &top, bare).run()?.ended(Outcome::Ok)?;
+    assert!(
+        warning(&run, "repository of git, .:").is_some(),
+        "{:?}",
+        run.record.warnings
+    );
+    Ok(())
+}
+
+/// What its owner can make readable again is not passed over.
+fn unreadable_directories(stage: &Stage) -> Check {
+    let scratch = stage.scratch()?;
+    let top = project(&scratch, "project")?;
+    let script = "mkdir -p build/evil/objects && echo x > build/evil/HEAD && chmod 0311 build";
+    let run = agent(stage, &top, script).run()?.ended(Outcome::Ok)?;
+    let is_named = |part| warning(&run, part).is_some();
+    assert!(
+        is_named("build cannot be read any more") || is_named("build/evil"),
+        "{:?}",
+        run.record.warnings
+    );
+    let next = agent(stage, &top, "exit 0").run()?;
+    // Root reads all directories.
+    if is_named("build cannot be read any more") {
+        let (error, hint) = refused(next)?;
+        assert!(
+            error.contains("build") && hint.contains("chmod"),
+            "{error}: {hint}"
+        );
+    }
+    fs::set_permissions(top.join("build"), fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
 fn a_worktree(stage: &Stage) -> Check {
     let scratch = stage.scratch()?;
     let top = scratch.dir("project", 0o777)?;

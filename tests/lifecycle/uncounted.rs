@@ -2,6 +2,7 @@
 //! counted, refused, or covered by the record's `best effort`. Each is taken outside
 //! first, to show that it is really used.
 
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +67,7 @@ pub(crate) const SUITE: Suite = Suite {
         scene("copied-pages", |stage| take(stage, "copied-pages", Counted)),
         scene("sockets", |stage| take(stage, "sockets", BestEffort)),
         scene("pipes", |stage| take(stage, "pipes", BestEffort)),
+        scene("pages-of-files", pages_of_files),
         scene("shared-pages-count-once", shared_pages_count_once),
         scene("shared-unseen", shared_unseen),
         scene("shared-given-back", |stage| goes_on(stage, "given-back")),
@@ -80,6 +82,19 @@ pub(crate) const SUITE: Suite = Suite {
         }),
     ],
     actors: &[
+        Actor {
+            name: "hand-pages",
+            run: |_| match hand_pages() {
+                Ok(said) => {
+                    println!("{said}");
+                    0
+                }
+                Err(error) => {
+                    println!("{error}");
+                    77
+                }
+            },
+        },
         Actor {
             name: "take",
             run: |args| {
@@ -234,6 +249,41 @@ fn shared_unseen(stage: &Stage) -> Check {
         .ended(Outcome::Exit)?;
     assert_eq!(run.stdout(), "has it\n", "{}", run.json);
     Ok(())
+}
+
+/// What would put pages of a file into a pipe or a socket, where they stay without the file.
+fn pages_of_files(stage: &Stage) -> Check {
+    let mut command = stage.outside("uncounted/hand-pages", [] as [&str; 0]);
+    let outside = process::finish(&mut command, stage.within(20_000))?;
+    let said = String::from_utf8_lossy(&outside.stdout).into_owned();
+    assert_eq!(said, "Ok(1) Ok(1) Ok(1)\n", "outside");
+    for (options, expected) in [
+        (&["--without", "seccomp"][..], "Ok(1) Ok(1) Ok(1)\n"),
+        (&[], "Err(EINVAL) Err(EINVAL) Err(EINVAL)\n"),
+    ] {
+        let cell = stage.probe("uncounted/hand-pages", []);
+        let cell = cell.option(["--cgroup", "none"]);
+        let cell = options.iter().fold(cell, |cell, word| cell.option([*word]));
+        let run = cell.run()?;
+        assert_eq!(run.stdout(), expected, "{}", run.json);
+    }
+    Ok(())
+}
+
+/// The same byte of a file by splice(2), tee(2) and sendfile(2).
+fn hand_pages() -> std::io::Result<String> {
+    let path = std::env::temp_dir().join(format!("pages-{}", std::process::id()));
+    std::fs::write(&path, "page")?;
+    let file = std::fs::File::open(&path)?;
+    std::fs::remove_file(&path)?;
+    let ((_reader, writer), (full, mut filler)) = (nix::unistd::pipe()?, std::io::pipe()?);
+    filler.write_all(b"x")?;
+    let (socket, _other) = std::os::unix::net::UnixStream::pair()?;
+    let flags = nix::fcntl::SpliceFFlags::empty();
+    let spliced = nix::fcntl::splice(&file, None, &writer, None, 1, flags);
+    let copied = nix::fcntl::tee(&full, &writer, 1, flags);
+    let sent = nix::sys::sendfile::sendfile(&socket, &file, None, 1);
+    Ok(format!("{spliced:?} {copied:?} {sent:?}"))
 }
 
 /// Memory that was given back can be had again, and calls in vain cost nothing.

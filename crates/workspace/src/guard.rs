@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -26,7 +26,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The directories of a cell's protected paths. Dropping it, which must come after the
 /// cell's end, removes placeholders.
 #[derive(Debug, Default)]
-pub struct Guard(Vec<(Flock<OwnedFd>, Vec<PathBuf>)>);
+pub struct Guard(Vec<Held>);
+
+#[derive(Debug)]
+struct Held {
+    directory: Flock<OwnedFd>,
+    protected: Protected,
+}
 
 impl Guard {
     /// Keeps placeholders in the directories of the plan's protected paths from being removed
@@ -36,8 +42,10 @@ impl Guard {
     /// A directory cannot be opened, or is used as a kept one.
     pub fn hold(plan: &Plan) -> Result<Self> {
         let held = plan.protected.iter().map(|protected| {
-            let directory = share(protected)?;
-            Ok((directory, protected.paths.clone()))
+            Ok(Held {
+                directory: share(protected)?,
+                protected: protected.clone(),
+            })
         });
         held.collect::<Result<_>>().map(Self)
     }
@@ -45,14 +53,42 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        for (directory, paths) in &self.0 {
-            // Another cell that shares the directory may need them.
-            if directory.relock(FlockArg::LockExclusiveNonblock).is_ok() {
-                for path in paths {
+        for Held {
+            directory,
+            protected,
+        } in &self.0
+        {
+            // Another cell that shares the directory, or has one above it, may need them.
+            if directory.relock(FlockArg::LockExclusiveNonblock).is_ok()
+                && let Some(_above) = lock_above(&protected.source)
+            {
+                for path in &protected.paths {
                     let _ = remove_placeholder(directory, path);
                 }
             }
         }
+    }
+}
+
+/// Locks the directories above one, as far as they can be opened: a cell of this user can use no others.
+/// `None` where a cell uses one of them.
+fn lock_above(source: &Path) -> Option<Vec<Flock<OwnedFd>>> {
+    let above = source.ancestors().skip(1);
+    let above = above.filter_map(|directory| open_top(directory, Step::Inputs).ok());
+    above.map(lock_alone).collect()
+}
+
+/// Locks a directory that no cell uses. Others that end at this moment have it for as long as they
+/// remove what is theirs.
+fn lock_alone(mut directory: OwnedFd) -> Option<Flock<OwnedFd>> {
+    let began = Instant::now();
+    loop {
+        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err((again, Errno::EWOULDBLOCK)) if began.elapsed() < LONGEST_WAIT => directory = again,
+            Err(_) => return None,
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -86,6 +122,12 @@ fn remove_placeholder(directory: &OwnedFd, path: &Path) -> nix::Result<()> {
         let (Some(parent), Some(name)) = (part.parent(), part.file_name()) else {
             continue;
         };
+        // A cell of an inner directory needs its own.
+        let within = (parent.ancestors()).filter(|within| !within.as_os_str().is_empty());
+        let within = within.map(|within| Beneath::new(directory).open_directory(within).ok());
+        let lock = |within| Flock::lock(within, FlockArg::LockExclusiveNonblock).ok();
+        let within: Option<Vec<_>> = within.map(|within| lock(within?)).collect();
+        let Some(_within) = within else { return Ok(()) };
         let parent = Beneath::new(directory).directory(parent)?;
         let stat = fstat(Beneath::new(&parent).find_link(name)?)?;
         let is_writable = stat.st_mode & 0o222 != 0;
@@ -154,6 +196,16 @@ mod tests {
         ] {
             let _ = remove_placeholder(&directory, Path::new(path));
         }
+        // A cell of an inner directory needs what is there.
+        fs::create_dir(at("inner")).unwrap();
+        placeholder.create(at("inner/.vscode")).unwrap();
+        let inner = open_top(&at("inner"), Step::Inputs).unwrap();
+        let inner = Flock::lock(inner, FlockArg::LockSharedNonblock).unwrap();
+        remove_placeholder(&directory, Path::new("inner/.vscode")).unwrap();
+        assert!(at("inner/.vscode").exists());
+        drop(inner);
+        remove_placeholder(&directory, Path::new("inner/.vscode")).unwrap();
+        assert!(!at("inner/.vscode").exists());
         let there = |path: &str| at(path).exists();
         assert!(!there("gone") && !there("own/gone") && !there(".git/commondir"));
         assert!(there("own/commondir") && there("full/file"));

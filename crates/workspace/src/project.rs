@@ -40,8 +40,6 @@ const MOST_ENTRIES: usize = 2_000_000;
 const MOST_NAMED: usize = 20;
 /// The most bytes of changed files that are read for their digests.
 const MOST_READ: Bytes = Bytes(256 * Bytes::MIB);
-/// Directories of a repository that hold only what git stores.
-const STORAGE: [&str; 4] = ["objects", "refs", "logs", "lfs"];
 /// Files of a repository that name programs, or where git finds such files.
 const OBEYED: [&str; 3] = ["config", "config.worktree", "commondir"];
 
@@ -59,6 +57,9 @@ pub struct Project {
 struct Snapshot {
     files: BTreeMap<RawText, State>,
     repositories: BTreeSet<RawText>,
+    /// Directories that this process may not read. Their owner may make them readable again, and git needs
+    /// no such right to find a repository there.
+    unreadable: BTreeSet<RawText>,
     /// Whether there was more.
     is_cut: bool,
 }
@@ -173,6 +174,24 @@ impl Project {
             let more = format!("the run made {more} more repositories of git");
             outputs.warnings.push(more);
         }
+        let changed = |path: &&RawText| self.before.files.get(*path) != after.files.get(*path);
+        let leading = after.files.keys().filter(|path| {
+            let name = path.as_path().file_name();
+            name.is_some_and(|name| leads(name.as_bytes()))
+        });
+        for path in leading.filter(changed).take(MOST_NAMED) {
+            outputs.warnings.push(format!(
+                "the run made or changed {}, which leads git to a repository that can be anywhere: git in and above that directory runs what its settings name, outside too",
+                self.full(path)
+            ));
+        }
+        let closed = after.unreadable.difference(&self.before.unreadable);
+        for path in closed.take(MOST_NAMED) {
+            outputs.warnings.push(format!(
+                "{} cannot be read any more: what git would find there is not known",
+                self.full(path)
+            ));
+        }
         for path in &self.protected.paths {
             let key = RawText::from(path.as_path());
             let (was, is) = (self.before.files.get(&key), after.files.get(&key));
@@ -185,8 +204,12 @@ impl Project {
         }
     }
 
+    /// A path as the record has it; `.` for the directory itself, where that is the workspace.
     fn full(&self, path: &RawText) -> RawText {
-        [self.prefix.as_slice(), path.as_bytes()].concat().into()
+        match [self.prefix.as_slice(), path.as_bytes()].concat() {
+            whole if whole.is_empty() => RawText::from("."),
+            whole => whole.into(),
+        }
     }
 
     /// # Errors
@@ -254,6 +277,11 @@ impl Project {
     }
 }
 
+/// Whether a file of this name leads git to a repository, also on file systems that ignore case.
+const fn leads(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b".git")
+}
+
 fn unreadable(errno: Errno) -> String {
     format!("it cannot be read: {}", errno.desc().to_lowercase())
 }
@@ -289,8 +317,13 @@ impl Look<'_> {
             [] => Path::new("."),
             path => Path::new(OsStr::from_bytes(path)),
         };
-        let Ok(mut dir) = Beneath::new(self.top).on_one_mount().list(shown) else {
-            return;
+        let mut dir = match Beneath::new(self.top).on_one_mount().list(shown) {
+            Ok(dir) => dir,
+            Err(Errno::EACCES) if self.takes(path) => {
+                self.snapshot.unreadable.insert(RawText::from(path.clone()));
+                return;
+            }
+            Err(_) => return,
         };
         let found: Vec<(CString, Option<Type>)> = entries(&mut dir)
             .flatten()
@@ -332,12 +365,11 @@ impl Look<'_> {
     ) {
         let is = |names: &[&str]| names.iter().any(|own| name.as_bytes() == own.as_bytes());
         match kind {
-            Some(Type::Directory) if in_git && is(&STORAGE) => {}
             Some(Type::Directory) if depth < DEEPEST => {
                 self.directory(path, depth + 1, in_git && !is(&["hooks"]));
             }
             Some(Type::Directory) => self.snapshot.is_cut = true,
-            _ if in_git && !is(&OBEYED) && !self.is_protected(path) => {}
+            _ if in_git && !is(&OBEYED) && !leads(name.as_bytes()) && !self.is_protected(path) => {}
             Some(Type::File | Type::Symlink) => {
                 let stat = fstatat(dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
                 if let Ok(stat) = stat

@@ -20,6 +20,8 @@ use workspace::copy::{self, Copied};
 use workspace::{Caps, Tree};
 
 pub(super) const WORKSPACE: &str = "workspace";
+/// Files that are left out, by name; the rest is counted. Their number and names are the code's choice.
+const MOST_LEFT_OUT: usize = 100;
 
 /// A directory of the cell's own whose files go with a state.
 struct Place {
@@ -86,14 +88,24 @@ pub(super) fn add(
         let to = to.join(name_of(place.name));
         let copied = keep(from, &to, place.caps, made.bytes, most)?;
         made.bytes = made.bytes.saturating_add(copied.bytes);
-        let left_out = copied.left_out.into_iter().map(|(path, reason)| {
-            let path = match place.name {
-                Scratch::Workspace => path.to_string(),
-                Scratch::Tmp | Scratch::Shm => format!("{}/{path}", place.name.path()),
-            };
-            (path, reason)
-        });
+        let room = MOST_LEFT_OUT.saturating_sub(made.left_out.len());
+        let more = copied.left_out.len().saturating_sub(room);
+        let left_out = copied
+            .left_out
+            .into_iter()
+            .take(room)
+            .map(|(path, reason)| {
+                let path = match place.name {
+                    Scratch::Workspace => path.to_string(),
+                    Scratch::Tmp | Scratch::Shm => format!("{}/{path}", place.name.path()),
+                };
+                (path, reason)
+            });
         made.left_out.extend(left_out);
+        if more > 0 {
+            let place = place.name.path();
+            (made.left_out).insert(format!("{place}/…"), format!("{more} more are left out"));
+        }
     }
     Ok(made)
 }

@@ -1,6 +1,8 @@
 //! Repositories of git in a directory of the caller's.
 
 use std::fs::{self, ReadDir};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use record::error::{Result, SetupError, Step};
@@ -15,11 +17,11 @@ const DEEPEST: usize = 64;
 
 /// Paths below `base` that git takes for a repository's own directory, whatever their names
 /// (`.git`, a bare repository, `.git/modules/NAME`), and files named `.git`, which lead to
-/// one. No link is followed; a directory that cannot be read is left out, since the program
-/// cannot read it either.
+/// one. No link is followed. Another user's directory that cannot be read is left out, since the
+/// program cannot change that.
 ///
 /// # Errors
-/// There is too much to look at.
+/// There is too much to look at, or a directory of the caller's own cannot be read.
 pub fn beneath(base: &Path) -> Result<Vec<PathBuf>> {
     let mut search = Search {
         base,
@@ -28,12 +30,24 @@ pub fn beneath(base: &Path) -> Result<Vec<PathBuf>> {
     };
     let mut stack = vec![PathBuf::new()];
     while let Some(path) = stack.pop() {
-        if let Ok(listed) = fs::read_dir(base.join(&path)) {
-            search.directory(&path, listed, &mut stack)?;
+        let at = base.join(&path);
+        match fs::read_dir(&at) {
+            Ok(listed) => search.directory(&path, listed, &mut stack)?,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && is_own(&at) => {
+                return Err(SetupError::io(Step::Probe, "open", &error).on(at.display()).hint(
+                    "repositories of git in it cannot be found and protected, and its owner can make it readable: do so (chmod u+rx), or move it elsewhere",
+                ));
+            }
+            Err(_) => {}
         }
     }
     search.found.sort_unstable();
     Ok(search.found)
+}
+
+fn is_own(directory: &Path) -> bool {
+    let owner = fs::symlink_metadata(directory).map(|directory| directory.uid());
+    owner.is_ok_and(|owner| owner == nix::unistd::geteuid().as_raw())
 }
 
 struct Search<'a> {
@@ -65,16 +79,8 @@ impl Search<'_> {
         if self.entries > MOST_ENTRIES || self.found.len() > MOST_REPOSITORIES {
             return Err(self.too_much());
         }
-        // What git stores is in directories without repositories.
-        let is_storage = |name: &&std::ffi::OsString| {
-            is_repository
-                && ["objects", "refs", "logs", "hooks"]
-                    .iter()
-                    .any(|own| *name == own)
-        };
         if !is_deepest {
-            let deeper = directories.iter().filter(|name| !is_storage(name));
-            stack.extend(deeper.map(|name| path.join(name)));
+            stack.extend(directories.iter().map(|name| path.join(name)));
         }
         Ok(())
     }

@@ -13,7 +13,8 @@
 //! yet. Such a thread is about to run, or waits for a lock of its process, within the same call.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
@@ -22,6 +23,11 @@ use crate::proc::{ProcFiles, Process, descendants};
 
 /// The most processes of which one is made.
 const MOST_PROCESSES: usize = 4096;
+/// The most bytes of the maps of one process, and of all together, that are read. As many mappings as a
+/// process may have take the first with usual names; what the code has named may be longer, as the kernel
+/// shows paths of any length.
+const MOST_OF_ONE: u64 = 8 << 20;
+const MOST_MAPS: u64 = 64 << 20;
 /// The time between two tries.
 const REST: Duration = Duration::from_millis(1);
 /// How long a cell may take to be quiet by itself.
@@ -81,9 +87,10 @@ impl Question {
         // A process that has changed its parent while the first list was read is in this one.
         let listed = processes(self.init)?;
         let mut objects = BTreeSet::new();
+        let mut left = MOST_MAPS;
         // The first is cellblock's own init.
         for process in listed.iter().skip(1) {
-            let maps = maps(process)?;
+            let maps = maps(process, &mut left)?;
             objects.extend(maps.lines().filter_map(|line| object(line, device)));
         }
         let after = processes(self.init)?;
@@ -163,17 +170,22 @@ const COUNTED: [i64; 4] = [
     libc::SYS_shmget,
 ];
 
-/// The maps of a process: of a thread that has not ended. `None` where they cannot be read.
-fn maps(process: &Process) -> Option<String> {
+/// The maps of a process: of a thread that has not ended. `None` where they cannot be read, or are too
+/// long; they take from the bytes that are `left`.
+fn maps(process: &Process, left: &mut u64) -> Option<String> {
     for thread in &process.threads {
         let path = format!("/proc/{}/task/{thread}/maps", process.pid);
-        let maps = match fs::read(path) {
-            Ok(maps) => maps,
+        let mut maps = Vec::new();
+        let most = MOST_OF_ONE.min(*left);
+        let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut maps));
+        match read {
+            Ok(length) if length as u64 == most => return None,
+            Ok(length) => *left -= length as u64,
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
                 continue;
             }
             Err(_) => return None,
-        };
+        }
         if !maps.is_empty() {
             return Some(String::from_utf8_lossy(&maps).into_owned());
         }
@@ -301,7 +313,8 @@ while True:
         let pid = Pid::from_raw(init.id() as i32);
         let listed = descendants(pid, &ProcFiles::default()).collect::<Vec<_>>();
         let read = || {
-            let maps = maps(&listed[1]).unwrap();
+            let mut left = MOST_MAPS;
+            let maps = maps(&listed[1], &mut left).unwrap();
             maps.lines()
                 .filter_map(|line| object(line, &device))
                 .count()
