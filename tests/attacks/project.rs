@@ -452,10 +452,19 @@ fn replaced_from_outside(stage: &Stage) -> Check {
     run.until_exists(&top.join("began"), stage.patience())?;
     fs::write(top.join("new"), "[core]\n")?;
     fs::rename(top.join("new"), top.join(".git/config"))?;
+    // As git clean does with an empty directory, and the program then with what is missing.
+    fs::remove_dir(top.join(".circleci"))?;
+    fs::create_dir(top.join(".circleci"))?;
     fs::write(top.join("go"), "")?;
     let run = Run::of(run.until_end(stage.patience())?)?.ended(Outcome::Ok)?;
-    let warning = warning(&run, "is protected and was changed from outside");
-    assert!(warning.is_some_and(|w| w.contains(".git/config")));
+    for path in [".git/config", ".circleci"] {
+        let changed = format!("{path} is protected and was changed from outside");
+        assert!(
+            warning(&run, &changed).is_some(),
+            "{:?}",
+            run.record.warnings
+        );
+    }
     Ok(())
 }
 

@@ -60,6 +60,8 @@ struct Snapshot {
     /// Directories that this process may not read. Their owner may make them readable again, and git needs
     /// no such right to find a repository there.
     unreadable: BTreeSet<RawText>,
+    /// The inodes of protected directories, but for what stands for a missing path.
+    directories: BTreeMap<RawText, u64>,
     /// Whether there was more.
     is_cut: bool,
 }
@@ -195,7 +197,8 @@ impl Project {
         for path in &self.protected.paths {
             let key = RawText::from(path.as_path());
             let (was, is) = (self.before.files.get(&key), after.files.get(&key));
-            if was != is {
+            let directories = [&self.before, after].map(|at| at.directories.get(&key));
+            if was != is || directories[0] != directories[1] {
                 outputs.warnings.push(format!(
                     "{} is protected and was changed from outside while the cell ran: from then on, the program could change it too",
                     self.full(&key)
@@ -296,7 +299,21 @@ impl Snapshot {
             entries_left: MOST_ENTRIES,
         };
         look.directory(&mut Vec::new(), 0, false);
-        look.snapshot
+        let mut snapshot = look.snapshot;
+        for path in protected {
+            let found = Beneath::new(directory)
+                .on_one_mount()
+                .directory(path.as_path());
+            let stat = found.and_then(|found| fstat(&found));
+            if let Ok(stat) = stat.as_ref()
+                && stat.st_mode & 0o222 != 0
+            {
+                snapshot
+                    .directories
+                    .insert(path.as_path().into(), stat.st_ino);
+            }
+        }
+        snapshot
     }
 }
 

@@ -15,8 +15,9 @@ use super::network;
 use super::places;
 use jail::launch::Running;
 use languages::Driver;
+use nix::errno::Errno;
 use plan::Plan;
-use record::error::SetupError;
+use record::error::{SetupError, Step};
 use record::{Denied, Outcome, Record, SCHEMA, Usage};
 use spec::{Command, Network, Spec};
 use supervise::capture::{Capture, Captured};
@@ -85,8 +86,14 @@ pub(super) fn record(parts: Parts<'_>) -> Record {
         .take()
         .or_else(|| observed.stopped.clone());
     execution.grace = execution.grace.or(observed.grace);
-    // Results that do not reach the caller are no success.
-    let lost = outputs.error;
+    // Results that do not reach the caller are no success. A file that is still being written when the
+    // time for that is over may be whole.
+    let unwritten = observed
+        .unwritten
+        .filter(|errno| *errno != Errno::ETIMEDOUT);
+    let unwritten = unwritten.map(|errno| SetupError::os(Step::Outputs, "write", errno));
+    let unwritten = unwritten.map(|error| error.on("the file that the output goes to"));
+    let lost = outputs.error.or(unwritten);
     let [stdout, stderr] =
         std::mem::take(&mut execution.output).map(|capture| capture.map(Capture::finish));
     let texts = [&stdout, &stderr].map(|stream| stream.as_ref().map(|stream| &stream.text));
