@@ -19,10 +19,13 @@ use record::error::{Result, SetupError, Step};
 use sys::beneath::{Beneath, names};
 use sys::tree::{erase, set_mode, set_mtime};
 
+/// What a file system allocates at once, and more than an entry takes by itself.
+const BLOCK: u64 = 4096;
+
 /// What a copy has.
 #[derive(Debug)]
 pub struct Copied {
-    /// Bytes of its files.
+    /// Bytes that it takes on a disk, and no less than that: of contents in whole blocks, and of each entry.
     pub bytes: u64,
     /// What it has not, and why: things that are neither files, directories nor links.
     pub left_out: Vec<(RawText, String)>,
@@ -45,11 +48,13 @@ pub fn copy(from: Tree<'_>, to: &OwnedFd, caps: &Caps, owner: (u32, u32)) -> Res
     for Found { path, what } in walk {
         match what {
             What::Directory(mode) => {
+                bytes = bytes.saturating_add(BLOCK);
                 as_owner(owner, || make_directory(to, path.as_path()))
                     .map_err(|e| failed("mkdirat", e, &path))?;
                 modes.push((path, mode));
             }
             What::Link(text) => {
+                bytes = bytes.saturating_add(BLOCK);
                 let text =
                     CString::new(text).map_err(|_| failed("symlinkat", Errno::EINVAL, &path))?;
                 as_owner(owner, || link(to, &path, &text))
@@ -61,7 +66,7 @@ pub fn copy(from: Tree<'_>, to: &OwnedFd, caps: &Caps, owner: (u32, u32)) -> Res
                 let is_large =
                     || SetupError::new(Step::Outputs, "the workspace is too large to copy");
                 room = room.checked_sub(size).ok_or_else(is_large)?;
-                bytes = bytes.saturating_add(size);
+                bytes = bytes.saturating_add(size.next_multiple_of(BLOCK) + BLOCK);
                 copy_file(file, &stat, to, &path, owner).map_err(|error| {
                     SetupError::io(Step::Outputs, "copy_file_range", &error)
                         .on(format!("workspace/{path}"))
@@ -344,7 +349,8 @@ mod tests {
 
         let (from, to) = (open(&at("from")), open(&at("to")));
         let copied = copy(tree(&from), &to, &caps(), own()).unwrap();
-        assert_eq!(copied.bytes, 9);
+        // Five entries, and the contents of two of them.
+        assert_eq!(copied.bytes, (5 + 2) * BLOCK);
         assert_eq!(
             copied.left_out,
             [("pipe".into(), "it is a named pipe".to_owned())]
