@@ -33,9 +33,13 @@ const MOST_WAITING: usize = 64;
 /// How long a call waits for a survey that finds no quiet moment.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the kernel takes for a semaphore, and for each process that may undo what it did
-/// (semop(2)), is less: 64 bytes, and two for a process.
-const SEMAPHORE: u64 = PAGE;
+/// What the kernel takes for a semaphore: less than these bytes.
+const SEMAPHORE: u64 = 128;
+/// What it takes for each thread that may undo what it did to a set (semop(2), `SEM_UNDO`): these bytes, and
+/// two for each semaphore.
+const UNDO: u64 = 128;
+/// The most threads of a cell without a limit on them.
+const MOST_THREADS: u64 = 32768;
 /// A queue holds as many messages as bytes, 16384 (`MSGMNB`, also of a new namespace). Of the
 /// smallest ones each takes 64 bytes, and a word for a security module.
 const QUEUE: u64 = 2 << 20;
@@ -44,6 +48,8 @@ const QUEUE: u64 = 2 << 20;
 #[derive(Debug)]
 pub struct SharedMemory {
     limit: Bytes,
+    /// The most threads that there may be.
+    threads: u64,
     state: Mutex<State>,
 }
 
@@ -102,17 +108,18 @@ pub(crate) enum Given {
 }
 
 impl SharedMemory {
-    /// For a cell with this limit.
-    pub fn within(limit: Bytes) -> Self {
+    /// For a cell with this limit, and one on its threads.
+    pub fn within(limit: Bytes, threads: Option<u64>) -> Self {
         Self {
             limit,
+            threads: threads.unwrap_or(MOST_THREADS),
             state: Mutex::default(),
         }
     }
 
     /// Answers a call, or leaves it waiting for a survey.
     pub(crate) fn answer(&self, call: Waiting<'_>) -> Result<Given, Errno> {
-        let made = Made::by(call.number(), |index| call.argument(index));
+        let made = Made::by(call.number(), |index| call.argument(index), self.threads);
         let bytes = match made {
             Made::Nothing => return call.go_on().map(|()| Given::Done),
             Made::Mapped(bytes) | Made::Lasting(bytes) => bytes,
@@ -292,7 +299,7 @@ impl State {
 
 impl Made {
     /// By the call's number and what is in its registers, as the kernel reads them.
-    fn by(number: i64, argument: impl Fn(usize) -> u64) -> Self {
+    fn by(number: i64, argument: impl Fn(usize) -> u64, threads: u64) -> Self {
         let lower = |index| argument(index) as i32;
         // Without IPC_CREAT and with a key, a call makes nothing.
         let opens = |flags: i32| lower(0) != libc::IPC_PRIVATE && flags & libc::IPC_CREAT == 0;
@@ -305,7 +312,8 @@ impl Made {
             libc::SYS_semget if opens(lower(2)) => Self::Nothing,
             libc::SYS_semget => {
                 let count = u64::try_from(lower(1)).unwrap_or(0);
-                Self::Lasting(PAGE + count * SEMAPHORE)
+                let undo = threads.saturating_mul(UNDO + 2 * count);
+                Self::Lasting((PAGE + count * SEMAPHORE).saturating_add(undo))
             }
             libc::SYS_msgget if opens(lower(1)) => Self::Nothing,
             libc::SYS_msgget => Self::Lasting(QUEUE),

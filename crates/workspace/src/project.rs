@@ -281,7 +281,7 @@ impl Project {
 }
 
 /// Whether a file of this name leads git to a repository, also on file systems that ignore case.
-const fn leads(name: &[u8]) -> bool {
+fn leads(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b".git")
 }
 

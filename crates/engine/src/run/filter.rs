@@ -72,12 +72,13 @@ impl Policy {
     /// Answers what the policy denies with the error number that it names, and counts `probes`
     /// apart while they are the interpreter's. Calls that the policy lets the supervisor answer get
     /// the values of a machine with this `memory`, or without a limit with the host's. What it has
-    /// counted counts against `memory` where no cgroup holds that; in a cell of another supervisor
+    /// counted counts against `memory` where no cgroup holds that, with what so many `threads` add; in a cell of another supervisor
     /// (`is_guest`), which cannot know what that one has counted, there is room for none.
     pub(crate) fn denials(
         &self,
         probes: &[&str],
         memory: Option<Bytes>,
+        threads: Option<u64>,
         is_guest: bool,
     ) -> Denials {
         let denials = self.compiled.denials.iter();
@@ -96,7 +97,7 @@ impl Policy {
             numbers: (denials.clone().filter(|denial| denial.counted))
                 .map(|denial| i64::from(denial.number))
                 .collect(),
-            memory: room.map(SharedMemory::within),
+            memory: room.map(|room| SharedMemory::within(room, threads)),
         };
         Denials::answering(
             denials.map(|denial| (i64::from(denial.number), Errno::from_raw(denial.errno))),

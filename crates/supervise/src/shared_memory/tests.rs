@@ -62,7 +62,7 @@ fn what_was_granted_after_the_question_stays() {
 
 #[test]
 fn a_thread_that_calls_again_is_past_its_calls_before() {
-    let shared = SharedMemory::within(LIMIT);
+    let shared = SharedMemory::within(LIMIT, Some(1));
     *shared.state() = granted(&[5, 30]);
     shared.state().has_passed(Pid::from_raw(2));
     let question = shared.question(Pid::this()).unwrap();
@@ -81,7 +81,7 @@ fn grants_are_bounded_in_number() {
 #[test]
 fn a_call_makes_what_its_registers_say() {
     let upper = 0xffff_ffff_0000_0000;
-    let made = |number, args: [u64; 4]| Made::by(number, |index| args[index]);
+    let made = |number, args: [u64; 4]| Made::by(number, |index| args[index], 10);
     let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
     let page = |length| Made::Mapped(object(length));
     assert_eq!(made(libc::SYS_mmap, [0, 1, 3, shared]), page(1));
@@ -106,8 +106,9 @@ fn a_call_makes_what_its_registers_say() {
     }
     assert_eq!(shmget(7, creates | libc::SHM_HUGETLB as u64), Made::Huge);
     let semget = |count, flags| made(libc::SYS_semget, [7, count, flags, 0]);
-    assert_eq!(semget(250, creates), Made::Lasting(251 * PAGE));
-    assert_eq!(semget(upper | 250, creates), Made::Lasting(251 * PAGE));
+    let set = Made::Lasting(PAGE + 250 * SEMAPHORE + 10 * (UNDO + 500));
+    assert_eq!(semget(250, creates), set);
+    assert_eq!(semget(upper | 250, creates), set);
     assert_eq!(semget(250, 0), Made::Nothing);
     assert_eq!(
         made(libc::SYS_msgget, [7, creates, 0, 0]),

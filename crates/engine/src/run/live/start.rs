@@ -189,8 +189,9 @@ fn start_in_blank<'a>(
 
 fn denials(frame: &Frame, driver: Option<&Driver>, is_guest: bool) -> Denials {
     let probes = driver.map_or(&[][..], |driver| driver.probes);
-    let memory = frame.plan.limits.memory;
+    let limits = &frame.plan.limits;
+    let (memory, threads) = (limits.memory, limits.processes);
     (frame.filter.as_ref())
-        .map(|policy| policy.denials(probes, memory, is_guest))
+        .map(|policy| policy.denials(probes, memory, threads, is_guest))
         .unwrap_or_default()
 }

@@ -94,7 +94,7 @@ impl Bench {
         let denials = self
             .policy
             .as_ref()
-            .map(|policy| policy.denials(&[], None, false));
+            .map(|policy| policy.denials(&[], None, None, false));
         denials.unwrap_or_default()
     }
 
