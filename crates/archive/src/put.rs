@@ -114,8 +114,11 @@ impl<'a> Unpacker<'a> {
         }
         self.free_name(path)?;
         self.to.budget().take_entry(name, 0)?;
-        linkat(&from, target_name, &*dir, name, AtFlags::empty())
-            .map_err(self.to.refusing("link", path))
+        match linkat(&from, target_name, &*dir, name, AtFlags::empty()) {
+            // It was in a directory whose name the link has taken.
+            Err(Errno::ENOENT) => Err(missing()),
+            linked => linked.map_err(self.to.refusing("link", path)),
+        }
     }
 
     /// Removes what a whiteout names, but nothing of its own layer.

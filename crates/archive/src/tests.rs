@@ -245,6 +245,21 @@ fn nothing_gets_outside() {
     assert!(place.is_intact());
 }
 
+/// In a layer, a link replaces a directory, and its own target with that.
+#[test]
+fn a_link_that_takes_the_place_of_its_target_is_left_out() {
+    let place = place();
+    let options = Options {
+        is_layer: true,
+        ..LENIENT
+    };
+    let entries = [file("d/a", "x"), hard("d", "d/a"), file("e", "kept")];
+    let report = place.unpack_with(&archive(&entries), options).unwrap();
+    assert_eq!(report.skipped_in_all, 1);
+    assert_eq!(place.text("e"), "kept");
+    assert!(place.is_intact());
+}
+
 #[test]
 fn what_has_no_place_in_a_tree_is_left_out_by_name() {
     let place = place();
