@@ -212,6 +212,8 @@ fn other_ways_in(stage: &Stage) -> Check {
         .run()?
         .ended(Outcome::Ok)?;
     assert!(!is_harmed(&top));
+    // Of a directory within another one of the same cell, too, nothing is left.
+    assert!(!top.join(".circleci").exists());
     Ok(())
 }
 

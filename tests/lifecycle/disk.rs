@@ -187,7 +187,7 @@ printf 'err\\n' >&2
 head -c 3000000 /dev/zero
 printf 'last\\n' >&2";
 
-/// A limit on files in the cell is none of the caller's file, to which its redirection adds.
+/// The limit on files in the cell does not hold for the caller's file, to which the output is redirected.
 fn callers_file(stage: &Stage) -> Check {
     let path = stage.dir.join("out");
     let same_file = |limit: &str| -> Check<Vec<u8>> {

@@ -53,17 +53,18 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        for Held {
-            directory,
-            protected,
-        } in &self.0
-        {
+        // One of them may be below another: this cell's own locks would be in the way.
+        let held = std::mem::take(&mut self.0).into_iter().filter_map(|held| {
+            let directory = held.directory.unlock().ok()?;
+            Some((directory, held.protected))
+        });
+        for (directory, protected) in held.collect::<Vec<_>>() {
             // Another cell that shares the directory, or has one above it, may need them.
-            if directory.relock(FlockArg::LockExclusiveNonblock).is_ok()
+            if let Ok(directory) = Flock::lock(directory, FlockArg::LockExclusiveNonblock)
                 && let Some(_above) = lock_above(&protected.source)
             {
                 for path in &protected.paths {
-                    let _ = remove_placeholder(directory, path);
+                    let _ = remove_placeholder(&directory, path);
                 }
             }
         }
@@ -75,45 +76,35 @@ impl Drop for Guard {
 fn lock_above(source: &Path) -> Option<Vec<Flock<OwnedFd>>> {
     let above = source.ancestors().skip(1);
     let above = above.filter_map(|directory| open_top(directory, Step::Inputs).ok());
-    above.map(lock_alone).collect()
+    above
+        .map(|directory| lock(directory, FlockArg::LockExclusiveNonblock).ok())
+        .collect()
 }
 
-/// Locks a directory that no cell uses. Others that end at this moment have it for as long as they
-/// remove what is theirs.
-fn lock_alone(mut directory: OwnedFd) -> Option<Flock<OwnedFd>> {
+/// Locks a directory. Cells that end have it for as long as they remove what is theirs.
+fn lock(mut directory: OwnedFd, how: FlockArg) -> nix::Result<Flock<OwnedFd>> {
     let began = Instant::now();
     loop {
-        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Some(lock),
+        match Flock::lock(directory, how) {
+            Ok(lock) => return Ok(lock),
             Err((again, Errno::EWOULDBLOCK)) if began.elapsed() < LONGEST_WAIT => directory = again,
-            Err(_) => return None,
+            Err((_, errno)) => return Err(errno),
         }
         std::thread::sleep(PAUSE);
     }
 }
 
 fn share(protected: &Protected) -> Result<Flock<OwnedFd>> {
-    let shown = protected.source.display();
-    let mut directory = open_top(&protected.source, Step::Inputs).map_err(|error| {
+    let directory = open_top(&protected.source, Step::Inputs).map_err(|error| {
         error.hint(
             "--protect is for a directory: name one that you may read, as SRC in --rw SRC[:DST]",
         )
     })?;
-    let began = Instant::now();
-    loop {
-        match Flock::lock(directory, FlockArg::LockSharedNonblock) {
-            Ok(lock) => return Ok(lock),
-            Err((again, Errno::EWOULDBLOCK)) if began.elapsed() < LONGEST_WAIT => {
-                directory = again;
-            }
-            Err((_, errno)) => {
-                return Err(SetupError::os(Step::Inputs, "flock", errno)
-                    .on(shown)
-                    .hint("another program has locked the directory, such as a run with --workspace: wait for its end"));
-            }
-        }
-        std::thread::sleep(PAUSE);
-    }
+    lock(directory, FlockArg::LockSharedNonblock).map_err(|errno| {
+        SetupError::os(Step::Inputs, "flock", errno)
+            .on(protected.source.display())
+            .hint("another program has locked the directory, such as a run with --workspace: wait for its end")
+    })
 }
 
 /// Removes the placeholder at the first part of `path` that is one.

@@ -194,7 +194,7 @@ fn the_next_execution_starts_from_what_was_reported() {
     };
     let created = |name: &str| (name.to_owned(), Change::Created);
     assert_eq!(after(2), [created("a"), created("b")]);
-    // What the list had no room for is none of the next execution's changes.
+    // The next execution does not list the changes that this list had no room for.
     assert_eq!(after(100), []);
     fixture.write("a", "newer");
     fixture.write("c", "longer");
